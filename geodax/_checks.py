@@ -17,6 +17,7 @@ import numpy as np
 from jax.core import Tracer
 
 from geodax._types import Array, PRNGKey, PyTree
+from geodax._wording import argument
 
 LARGEST = 2**31 - 1
 """Largest size of an axis: indices are 32-bit integers."""
@@ -29,10 +30,10 @@ def whole(owner: str, name: str, value: Any, *, least: int = 1, most: int = LARG
     except TypeError:
         number = None
     if number is None:
-        raise TypeError(f"{owner}: {name} must be an integer, found {described(value)}.")
+        raise TypeError(f"{owner}: {argument(name)} must be an integer, found {described(value)}.")
     if not least <= number <= most:
         bounds = f"at least {least}" if number < least else f"at most {most:,}"
-        raise ValueError(f"{owner}: {name} must be {bounds}, found {described(number)}.")
+        raise ValueError(f"{owner}: {argument(name)} must be {bounds}, found {described(number)}.")
     return number
 
 
@@ -68,24 +69,28 @@ def number(
     if is_number and (getattr(value, "shape", ()) != () or np.asarray(value).dtype.kind not in "iufO"):
         is_number = False
     if not is_number:
-        raise TypeError(f"{owner}: {name} must be a number, found {described(value)}.")
+        raise TypeError(f"{owner}: {argument(name)} must be a number, found {described(value)}.")
     try:
         found = float(value)
     except OverflowError:
         found = math.inf
     if not (math.isfinite(found) and least <= found <= most and above < found < below):
         if above == 0 and (least, most, below) == (-math.inf, math.inf, math.inf):
-            raise ValueError(f"{owner}: {name} must be a positive number and finite, found {described(value)}.")
+            raise ValueError(
+                f"{owner}: {argument(name)} must be a positive number and finite, found {described(value)}."
+            )
         words = [f"at least {least:g}"] * (least > -math.inf) + [f"above {above:g}"] * (above > -math.inf)
         words += [f"at most {most:g}"] * (most < math.inf) + [f"below {below:g}"] * (below < math.inf)
-        raise ValueError(f"{owner}: {name} must be {' and '.join([*words, 'finite'])}, found {described(value)}.")
+        raise ValueError(
+            f"{owner}: {argument(name)} must be {' and '.join([*words, 'finite'])}, found {described(value)}."
+        )
     return found
 
 
 def chosen(owner: str, name: str, value: Any, known: Sequence[str]) -> str:
     """Return ``value`` if it is one of the ``known`` names; otherwise raise ValueError."""
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{owner}: {name} must be one of {list(known)}, found {described(value)}.")
+        raise ValueError(f"{owner}: {argument(name)} must be one of {list(known)}, found {described(value)}.")
     return value
 
 

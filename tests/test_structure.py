@@ -94,6 +94,31 @@ def test_importing_geodax_stays_light():
     assert HEAVY.intersection(process.stdout.split()) == set()
 
 
+COMMANDS_WITHOUT_ARRAYS = """
+import contextlib
+import sys
+
+from geodax.app import main
+
+for words in (
+    ["--version"], ["--help"], ["fit", "--help"], ["fit", "pca", "--help"], ["fti"], ["data", "--help"], ["data", "list"],
+    ["data", "fetch", "nonsense"], ["citation", "nuts"], ["completion", "bash"], ["show", "--help"],
+):
+    with contextlib.suppress(SystemExit):
+        main(words)
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+
+
+def test_commands_without_arrays_start_fast():
+    process = subprocess.run(
+        [sys.executable, "-c", COMMANDS_WITHOUT_ARRAYS], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    assert "oil-flow" in process.stdout  # the list of data sets
+    assert (HEAVY | {"jax", "numpy"}).intersection(process.stdout.splitlines()[-1].split()) == set()
+
+
 UNINSTALLED = """
 import sys
 from importlib import metadata

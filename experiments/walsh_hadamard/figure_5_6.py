@@ -20,7 +20,7 @@ from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import INK, SERIES, number, panels, table
 from experiments.walsh_hadamard.classification import dataset
 from experiments.walsh_hadamard.fits import likelihood_of, rate, start, tested
-from geodax.data.batches import batches
+from geodax.data.minibatches import batches
 from geodax.vi.optimizers import adam
 
 

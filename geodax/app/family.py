@@ -28,7 +28,7 @@ class RunResult:
         summary: Posterior summaries.
         findings: Findings of the diagnostics, the most severe first.
         notes: Decisions made while reading the data.
-        seconds: Sampling time.
+        seconds: Sampling time; NaN for a run that was killed.
         compile_seconds: Compilation time.
         headline: Prefixes of the names of the most important rows of the summary.
         results: Lines that answer the user's question, such as scores of held-out rows; they are printed first.

@@ -1,11 +1,45 @@
 """Named data sets, batches, streams and shards."""
 
-from geodax.data.batches import Batches, Stream, batches, stream
-from geodax.data.errors import ChecksumError, DataError, DownloadError, LicenceNotice, TableError
-from geodax.data.loaders import from_loader
-from geodax.data.shards import Shards, shards
-from geodax.data.sources import Dataset, DatasetInfo, available, describe, fetch, load
-from geodax.data.supervised import Standardisation, Supervised, supervised
+from typing import TYPE_CHECKING
+
+from geodax._lazy import names_from
+
+if TYPE_CHECKING:
+    from geodax.data.catalogue import DatasetInfo, available, describe, fetch
+    from geodax.data.errors import ChecksumError, DataError, DownloadError, LicenceNotice, TableError
+    from geodax.data.loaders import from_loader
+    from geodax.data.minibatches import Batches, Stream, batches, stream
+    from geodax.data.shard_files import Shards, shards
+    from geodax.data.sources import Dataset, load
+    from geodax.data.supervised_sets import Standardisation, Supervised, supervised
+
+# Loaded on first access: a list of the data sets needs no arrays.
+__getattr__ = names_from(
+    __name__,
+    {
+        "Batches": "minibatches",
+        "ChecksumError": "errors",
+        "DataError": "errors",
+        "Dataset": "sources",
+        "DatasetInfo": "catalogue",
+        "DownloadError": "errors",
+        "LicenceNotice": "errors",
+        "Shards": "shard_files",
+        "Standardisation": "supervised_sets",
+        "Stream": "minibatches",
+        "Supervised": "supervised_sets",
+        "TableError": "errors",
+        "available": "catalogue",
+        "batches": "minibatches",
+        "describe": "catalogue",
+        "fetch": "catalogue",
+        "from_loader": "loaders",
+        "load": "sources",
+        "shards": "shard_files",
+        "stream": "minibatches",
+        "supervised": "supervised_sets",
+    },
+)
 
 __all__ = [
     "Batches",

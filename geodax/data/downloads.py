@@ -10,8 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import numpy as np
-
 from geodax.data.errors import ChecksumError, DataError, DownloadError, LicenceNotice
 from geodax.data.registry import Source
 from geodax.data.stored_files import destination, find_file, locate, store, verified
@@ -103,6 +101,8 @@ def _download(source: Source, item: Mapping[str, Any], root: Path) -> None:
 
 def _remade_splits(rows: int, splits: int) -> dict[str, bytes]:
     """Recompute the published split files: one seeded stream of permutations, 90 % for training."""
+    import numpy as np  # a list of the data sets goes without
+
     stream = np.random.RandomState(1)
     out = {}
     for k in range(splits):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from geodax import _checks
-from geodax.data.batches import Stream, stream
+from geodax.data.minibatches import Stream, stream
 
 
 def from_loader(passes: Callable[[int], Iterable[Any]] | Iterable[Any]) -> Stream:

@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec
 
 from geodax._precision import configured_precision
 from geodax._types import Array, PRNGKey, PyTree
-from geodax.data.batches import Batches
+from geodax.data.minibatches import Batches
 
 CHAIN_AXIS, DATA_AXIS, MODEL_AXIS = "chain", "data", "model"
 T = TypeVar("T")

@@ -18,6 +18,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from geodax import _checks
+from geodax._wording import in_python
+from geodax.diagnostics import remedies
 from geodax.diagnostics.chain_statistics import LARGEST_RHAT, rhat_bounds
 from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
 from geodax.diagnostics.finding import Finding
@@ -182,8 +184,7 @@ def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
             "Divergent trajectories",
             f"{_share(is_divergent)} diverged: the integrator failed in a region of high curvature, "
             "which the draws then miss. There should be none.",
-            "Raise the target acceptance rate (0.95 instead of 0.8) so that the warm-up finds a smaller step size. If "
-            "divergences remain, reparametrise the model there, for instance with non-centred scales.",
+            remedies.of_divergences(),
         )
 
 
@@ -255,9 +256,7 @@ def _energy(draws: Mapping[str, Any], stats: Mapping[str, np.ndarray]) -> Iterat
                 f"The acceptance rate falls to {found.at_end:.2f} where `{found.name}` is in its {found.end} 5 %, from "
                 f"{found.elsewhere:.2f} elsewhere, and the E-BFMI is as low as {fraction.min():.2f}: the posterior is "
                 "narrow at that end and wide at the other, no step size fits both, and draws at the end are missing.",
-                "Reparametrise the group whose scale this is with a non-centred form: sample z from a standard normal "
-                "distribution and set theta = mean + scale * z, instead of theta from a normal distribution with that "
-                "mean and scale. A smaller step size (target_acceptance_rate=0.95) only shifts the limit.",
+                remedies.of_funnels(),
             )
             return
     is_low = fraction < _SMALLEST_E_BFMI
@@ -267,7 +266,7 @@ def _energy(draws: Mapping[str, Any], stats: Mapping[str, np.ndarray]) -> Iterat
             "Energy explored slowly",
             f"The E-BFMI of {_chains(is_low)} is as low as {fraction[is_low].min():.2f}; "
             f"{_SMALLEST_E_BFMI} or more was expected. The tails of the posterior may be missing.",
-            "Reparametrise heavy tails and funnels (non-centred scales, logarithms of variances), or warm up longer.",
+            remedies.of_slow_energy(),
         )
 
 
@@ -288,8 +287,7 @@ def _drift(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
             f"{abs(change.mean()):.1f} times its own standard deviation in the mean of the chains, from "
             f"{first.mean():.6g} to {second.mean():.6g}: the chains "
             + ("still approach the data." if falls else "still spread from their initial positions."),
-            "Warm up longer (num_warmup), and check that inputs have comparable scales and are not nearly collinear: "
-            "small steps need long to move along directions that the data hardly determine.",
+            remedies.of_drifts(),
         )
 
 
@@ -327,7 +325,8 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
             "Trajectories cut at the maximal length",
             f"{_share(is_cut)} reached the maximum of {maximum} integration steps before the trajectory "
             "turned back. The draws are valid, but each is expensive and moves less than it could.",
-            "Warm up longer so that step size and scales fit, rescale the parameters, or allow deeper trees.",
+            "Warm up longer so that step size and scales fit"
+            + in_python(", rescale the parameters, or allow deeper trees.", "."),
         )
 
 

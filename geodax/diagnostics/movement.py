@@ -34,6 +34,7 @@ from jaxtyping import Float
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree, Scalar
+from geodax.diagnostics import remedies
 from geodax.diagnostics.finding import Finding
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.nn.structure import geometry
@@ -46,10 +47,6 @@ STUCK, SLOW = "Chains that hardly move", "Chains that move too little"
 _STUCK, _SLOW, _HOT = 0.1, 0.5, 1.5  # of the temperature
 _SMALLEST_SHARE = 0.4
 _FEWEST_DRAWS = 40  # ten in each quarter
-_ADVICE = (
-    "Use a larger step size, or let warm-up find it, and run more iterations with more thinning; half the step with "
-    "twice the thinning is the same sampler time again. gx.train_ensemble and gx.swag cost less."
-)
 
 
 def configurational_temperature(
@@ -165,9 +162,9 @@ def hardly_moving(
         )
         if relative < _STUCK:
             start = "Predictions are those of the initial positions: start chains from trainings of their own. "
-            yield Finding("severe", STUCK, f"The chains have {of}: {part}", start + _ADVICE)
+            yield Finding("severe", STUCK, f"The chains have {of}: {part}", start + remedies.of_small_moves())
         elif relative < _SLOW:
-            yield Finding("warning", SLOW, f"The chains have {of}: {part}", _ADVICE)
+            yield Finding("warning", SLOW, f"The chains have {of}: {part}", remedies.of_small_moves())
         elif relative > _HOT:
             yield Finding(
                 "warning",
@@ -186,5 +183,5 @@ def hardly_moving(
             f"Within quarters of the run the draws of a chain have {100 * share:.0f} % of their variance in the whole "
             "run, on average over all numbers: the chains still leave their initial positions like random walks (25 "
             "%), and four times the iterations would give other answers.",
-            _ADVICE,
+            remedies.of_small_moves(),
         )

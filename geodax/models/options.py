@@ -75,15 +75,15 @@ def run_options(estimator: Any) -> dict[str, Any]:
         Counts, folder, devices and progress, by argument name.
 
     Raises:
-        TypeError: If ``devices`` is invalid.
-        ValueError: If the chains cannot be divided evenly among the devices.
+        TypeError: If a count or ``devices`` is invalid.
+        ValueError: If a count is too small, or the chains cannot be divided evenly among the devices.
     """
     owner = type(estimator).__name__
     num_chains = _checks.whole(owner, "num_chains", estimator.num_chains)
     as_mesh(owner, num_chains, estimator.devices, None)
     return {
-        "num_samples": estimator.num_samples,
-        "num_warmup": estimator.num_warmup,
+        "num_samples": _checks.whole(owner, "num_samples", estimator.num_samples),
+        "num_warmup": _checks.whole(owner, "num_warmup", estimator.num_warmup, least=0),
         "num_chains": num_chains,
         **kept_in(estimator.checkpoint),
         "devices": estimator.devices,

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks
+from geodax._wording import argument
 from geodax.run.programs import compiled
 from geodax.run.signals import interruptible
 
@@ -109,4 +110,4 @@ def require_count(owner: str, name: str, value: Any, most: int, why: str) -> Non
     """
     number = _checks.whole(owner, name, value, least=-_checks.LARGEST)
     if not 1 <= number <= most:
-        raise ValueError(f"{owner}: {name} must be an integer from 1 to {most} ({why}), found {number}.")
+        raise ValueError(f"{owner}: {argument(name)} must be an integer from 1 to {most} ({why}), found {number}.")

@@ -8,13 +8,14 @@ that is lost or replaced later is detected.
 import functools
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import xarray as xr
 
+from geodax._wording import argument, in_python
 from geodax.run import group_files, zarr_files
 from geodax.run.blocks import BlockArray, lazy
 from geodax.run.errors import CheckpointError, StorageError
@@ -124,6 +125,7 @@ class ZarrDraws:
             removed, so that draws of two runs never mix.
 
     Raises:
+        ValueError: If the disk has too little space for the draws.
         StorageError: If the folder is not writable, holds other variables, or has lost some of the draws.
         CheckpointError: If the folder lacks the draws to keep.
     """
@@ -137,6 +139,7 @@ class ZarrDraws:
             for group, variables in shapes.items()
             for name, (shape, dtype) in variables.items()
         }
+        self._require_room(wanted.values(), num_draws - num_kept)
         try:
             require_no_links(self.path.resolve())  # the folder itself may be a link
             present = zarr_files.read_layouts(self.path)
@@ -160,6 +163,18 @@ class ZarrDraws:
             raise StorageError(
                 f"Cannot write draws to {self.path}: {_reason(error)}. Put back a copy of this folder, or use another."
             ) from error
+
+    def _require_room(self, layouts: Iterable[Layout], num_draws: int) -> None:
+        """Raise ValueError if the draws that are to come need more than the disk has."""
+        row = sum(of.num_chains * int(np.prod(of.shape)) * of.dtype.itemsize for of in layouts)
+        there = next(folder for folder in (self.path.resolve(), *self.path.resolve().parents) if folder.exists())
+        free = shutil.disk_usage(there).free
+        if num_draws * row > free:
+            raise ValueError(
+                f"sample: {num_draws:,} draws of each chain need up to {num_draws * row / 1e9:,.3g} GB, and "
+                f"{free / 1e9:,.3g} GB are free where {self.path} is. Reduce {argument('num_samples')}, free space "
+                f"or use another disk{in_python(', or record less with keep=... or thinning=...')}."
+            )
 
     def _check_present(self, wanted: Mapping[str, Layout], present: Mapping[str, Layout]) -> None:
         """Check that everything can be kept or replaced, before anything is changed."""

@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from geodax._types import PyTree
+from geodax._wording import in_python
 from geodax.run import hosts
 from geodax.run.advance import NEVER
 from geodax.run.checkpoint import Checkpointer
@@ -232,7 +233,9 @@ def drive(
         return ", and ".join(filter(None, (chunks.so_far(), f"{where()} to resume from")))
 
     def interrupted(when: str) -> SamplingInterrupted:
-        return SamplingInterrupted(f"Stopped by a signal {when}; {there_is()}.", signal=signals[0], **chunks.results())
+        return SamplingInterrupted(
+            f"Stopped by a signal {when}{in_python(f'; {there_is()}')}.", signal=signals[0], **chunks.results()
+        )
 
     @contextlib.contextmanager
     def keeping_results() -> Iterator[None]:

@@ -14,7 +14,7 @@ import xarray as xr
 
 from geodax import _checks, _tree
 from geodax._types import Array, Description, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
-from geodax.data.batches import Batches, Stream
+from geodax.data.minibatches import Batches, Stream
 from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.posterior import Posterior
 from geodax.run.descent import DescentState, as_scalar, descent

@@ -11,9 +11,9 @@ from jax.sharding import Mesh, PartitionSpec
 
 from geodax._tree import leaf_names
 from geodax._types import Array, Cycle, PyTree
-from geodax.data.batches import Batches, Stream
+from geodax.data.minibatches import Batches, Stream
 from geodax.data.parts import Part, draw_part
-from geodax.data.shards import Shards, own_part
+from geodax.data.shard_files import Shards, own_part
 from geodax.run.content import content_of
 from geodax.run.sharding import data_axis, own_part_of, put_everywhere, put_part
 

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from geodax import _checks
 from geodax._types import PRNGKey, PyTree
-from geodax.data.batches import batches
+from geodax.data.minibatches import batches
 from geodax.run import hosts
 from geodax.run.driver import Checkpoints, Run, drive
 from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first_carry, history_of, is_exhausted

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from geodax import _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar
-from geodax.data.batches import Batches
+from geodax.data.minibatches import Batches
 from geodax.data.parts import DATA_AXIS, Part, draw_part
 from geodax.run import hosts
 from geodax.run.advance import NEVER

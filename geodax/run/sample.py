@@ -19,7 +19,8 @@ import xarray as xr
 
 from geodax import _checks
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
-from geodax.data.batches import Batches, Stream
+from geodax._wording import argument, in_python
+from geodax.data.minibatches import Batches, Stream
 from geodax.run import hosts
 from geodax.run.advance import Sampler, bound, build_advance, description_of, steps_of
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of
@@ -149,16 +150,20 @@ def sample(
     adapt, is_joint = _adaptation(algorithm, num_chains)
     if adapt is not None and num_warmup == 0 and warm_start is None:
         raise ValueError(
-            "sample: this sampler trains or tunes its step size during warm-up, but num_warmup is 0; give num_warmup "
-            "(500 to 1,000 is usual), the warm_start of an earlier run, or construct the sampler with a step_size, and "
-            "without training."
+            f"sample: this sampler trains or tunes its step size during warm-up, but {argument('num_warmup')} is 0; "
+            "500 to 1,000 is usual"
+            + in_python(
+                "; or give the warm_start of an earlier run, or construct the sampler with a step_size, and without "
+                "training"
+            )
+            + "."
         )
     num_waiting = description_of(algorithm).num_waiting
     if num_waiting > num_warmup:
         raise ValueError(
             f"sample: this sampler rests while its metric learns, for metric_warmup={num_waiting} iterations, but the "
-            f"warm-up has num_warmup={num_warmup}, so that draws would repeat the start. Give a num_warmup of at least "
-            f"{num_waiting}."
+            f"warm-up has {argument('num_warmup', num_warmup)}, so that draws would repeat the start. Give "
+            f"at least {num_waiting}."
         )
     keep = _whole if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm
+from geodax._wording import in_python
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.geometry.product import named_parts
 from geodax.nn.structure import geometry, is_structured
@@ -292,8 +293,11 @@ def check_states(states: Any, split: Split | None = None) -> None:
                 "inf": "the density is infinite there",
             }[str(values[chain])]
             raise StartError(
-                f"sample: the log density is {values[chain]} at the start of chain {chain}: {meaning}. Start "
-                "from a point where it is finite, and check the density at that point by hand."
+                f"sample: the log density is {values[chain]} at the start of chain {chain}: {meaning}. "
+                + in_python(
+                    "Start from a point where it is finite, and check the density at that point by hand.",
+                    "Check the table for extreme values, and the scales among the options.",
+                )
             )
     gradient = getattr(states, "logdensity_grad", None)
     if gradient is not None:

@@ -43,7 +43,7 @@ from jaxtyping import Float
 from geodax import _checks, _tree
 from geodax._random import standard_normal
 from geodax._types import Array, Description, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
-from geodax.data.batches import Batches, Stream
+from geodax.data.minibatches import Batches, Stream
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.geometry.manifolds import Euclidean
 from geodax.geometry.product import named_parts

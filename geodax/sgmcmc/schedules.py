@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from geodax import _checks
 from geodax._types import Schedule
+from geodax._wording import argument
 
 
 def constant(value: float) -> Schedule:
@@ -156,7 +157,7 @@ def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = No
 
 def as_number(sampler: str, name: str, value: Any, *, least: float | None = None) -> float:
     """Convert a finite number in its range to a float; see :func:`as_schedule`."""
-    wrong = f"{sampler}: {name} must be a number, found {_checks.described(value)}."
+    wrong = f"{sampler}: {argument(name)} must be a number, found {_checks.described(value)}."
     if isinstance(value, (str, bytes)):  # float() would parse them
         raise TypeError(wrong)
     try:
@@ -168,7 +169,7 @@ def as_number(sampler: str, name: str, value: Any, *, least: float | None = None
     is_large_enough = number > 0 if least is None else number >= least
     if not math.isfinite(number) or not is_large_enough:
         wanted = "positive" if least is None else f"at least {least:g}"
-        raise ValueError(f"{sampler}: {name} must be {wanted} and finite, found {_checks.described(value)}.")
+        raise ValueError(f"{sampler}: {argument(name)} must be {wanted} and finite, found {_checks.described(value)}.")
     return number
 
 

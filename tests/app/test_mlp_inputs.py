@@ -1,12 +1,16 @@
 """Columns of a table as inputs of a network: categories, dates, codes, and what is said about them."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from geodax.app.families import FAMILIES, run_kind
+from geodax.app.mlp.about import write_data
 from geodax.app.mlp.files import load_labelled, read_new, save_labelled
 from geodax.app.mlp.inputs import OTHER, codes, found_levels, indicators, parts_of_dates, waves
+from geodax.app.report.html import Report
 from geodax.data.errors import TableError
 
 
@@ -108,6 +112,16 @@ def test_inputs_of_a_table_and_what_is_said(table, tmp_path):
     save_labelled(tmp_path / "data.npz", data)
     again = load_labelled(tmp_path / "data.npz")
     assert (again.dates, again.categories, again.names) == (data.dates, data.categories, data.names)
+    assert again.days == data.days == ("when",)
+    kept = dataclasses.replace(
+        data, inputs=np.hstack([data.inputs, np.full((89, 1), 1999.0)]), names=(*data.names, "year")
+    )
+    kept.inputs[0, -1] = 2004.0
+    report = Report("Data")
+    write_data(report, kept, [])
+    page = report.html()
+    assert "2022-01-01" in page  # not 18,993
+    assert ">1999<" in page  # not 1,999
     new = tmp_path / "new.csv"
     new.write_text("city,when,customer_id,size\nRome,01.01.2022,7,\n,13.06.2023,8,2\n")
     found, _ = read_new(new, again, are_classes=False)

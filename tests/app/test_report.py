@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from rich.console import Console
 
 from geodax.app.commands.terminal import say, show
@@ -333,6 +334,24 @@ def test_numbers_are_rounded(value, text):
 )
 def test_numbers_are_rounded_by_their_standard_errors(value, error, text):
     assert with_error(value, error) == text
+
+
+def test_ticks_of_dates_and_years_and_black_texts():
+    """A phone and a dark page show the same."""
+    figure = drawing.new_figure(6.0, 2.0)
+    for i, (low, high, expected) in enumerate(((19000, 19700, "2023-01-01"), (19783.0, 19783.5, "2024-03-01 12:00"))):
+        ax = drawing.styled(figure.add_subplot(1, 2, i + 1))
+        ax.plot([low, high], [0, 1])
+        drawing.as_dates(ax)
+        ax.set_title("black")
+        drawing.finish(figure).canvas.draw()
+        assert expected in [label.get_text() for label in ax.get_xticklabels()]
+    assert {str(text.get_color()) for text in figure.findobj(Text)} & {"black", "k"} == set()
+    ax = drawing.styled(drawing.new_figure(3.0, 2.0).add_subplot())
+    ax.plot([1940, 2020], [900, 12000])
+    ax.figure.canvas.draw()
+    assert "1960" in [label.get_text() for label in ax.get_xticklabels()]
+    assert "10,000" in [label.get_text() for label in ax.get_yticklabels()]
 
 
 def test_ticks_of_axes_have_commas():

@@ -347,9 +347,7 @@ def test_a_fit_of_whole_numbers_leaves_all_to_the_new_table(run_of):
 @pytest.mark.parametrize("text", ["b,a\n3.5,2.1\n1.5,2.2\n", "b;a\n1;2.5\n2;3.5\n"])
 def test_a_decimal_comma_that_the_fit_was_told_is_named_where_it_is_wrong(run_of, text):
     _, predict = run_of(_COMMAS, Dialect(decimal=","))
-    with pytest.raises(
-        TableError, match=r"'[0-9]\.5' on line 2; numbers were read with .* use decimal='\.' \(--decimal"
-    ):
+    with pytest.raises(TableError, match=r"'[0-9]\.5' on line 2; numbers were read with .* use --decimal"):
         predict(text)
     assert len(predict(text, Dialect(decimal="."))[0]) == 2
 

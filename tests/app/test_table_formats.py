@@ -110,7 +110,16 @@ def test_a_workbook_is_read_as_its_sheet_is_written(tmp_path):
     np.testing.assert_array_equal(table.values[:, 1:], [[i * i, i, i % 2 == 0] for i in range(40)])
     assert table.row_labels[:2] == ("r0", "r1")
     assert table.lines[0] == 3
-    assert any("first sheet of the workbook was read" in note and "'second'" in note for note in table.notes)
+    assert any("sheet 'Sheet' of the workbook was read" in note and "'second'" in note for note in table.notes)
+    assert read_table(path, sheet="Sheet").names == table.names
+    with pytest.raises(TableError, match=r"no sheet 'sheet' \(did you mean 'Sheet'\?\)"):
+        read_table(path, sheet="sheet")
+    book.create_sheet("about", 0).append(["Read this first"])
+    book.save(path)
+    behind = read_table(path)
+    np.testing.assert_array_equal(behind.values, table.values)
+    assert any("sheet 'Sheet' of the workbook was read. The others are 'about'" in note for note in behind.notes)
+    book.active = book["Sheet"]
     book.active["C9"] = "oops"
     book.save(path)
     with pytest.raises(TableError, match="line 9, column 'n': expected a number, found 'oops'"):

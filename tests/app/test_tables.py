@@ -117,6 +117,56 @@ def test_gzip(write):
     np.testing.assert_array_equal(table.values, VALUES)
 
 
+@pytest.mark.parametrize("end", ["", ",,", "\n\n", "\nsource: register,,\n"])
+def test_a_title_above_the_table_is_left_out(write, end):
+    """The names are those below it, and lines are those of the file."""
+    text = f"Survey of 2024{end}\nname,x,x\na,1,2.5\nb,3,4.5\n,,6\n"
+    table = read_table(write(text))
+    assert table.names == ("x", "x (2)")
+    np.testing.assert_array_equal(table.values, [[1, 2.5], [3, 4.5], [np.nan, 6]])
+    assert table.lines[0] == text[: text.index("a,1")].count("\n") + 1
+    assert any("title above the table: 'Survey of 2024'" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("value\na,1\nb,2\nc,3\n", None),
+        ("remark\nyes, of course, it is\nno, never, ever\n", None),
+        ("x\n1\n2\n", ("x",)),
+        ("2024\nx,y\n1,2\n", None),
+    ],
+)
+def test_a_single_cell_that_is_no_title(write, text, names):
+    if names is None:
+        with pytest.raises(TableError):
+            read_table(write(text))
+        return
+    table = read_table(write(text))
+    assert table.names == names
+    assert not any("title" in note for note in table.notes)
+
+
+def test_an_index_without_a_name_is_left_out(write):
+    """R and pandas write the numbers of the rows as a first column; new rows have it again."""
+    table = read_table(write(",x,y\n1,3,4\n2,5,1\n3,2,2\n"))
+    assert table.names == ("x", "y")
+    assert "without a name; it counts the rows" in table.dropped["column 1"]
+    new = match_columns(read_table(write(",x,y\n7,3,4\n8,5,1\n"), keep_constant=True), table.names)
+    np.testing.assert_array_equal(new.values, [[3, 4], [5, 1]])
+    assert read_table(write(",x\n4,3\n9,5\n2,2\n")).names == ("column 1", "x")
+    assert read_table(write("id,x\n1,3\n2,5\n3,2\n")).names == ("id", "x")
+    assert read_table(write("1,3\n2,5\n3,2\n")).names == ("column 1", "column 2")
+
+
+def test_signs_of_windows_1252(write):
+    table = read_table(write("Preis (€);b\n3,50 €;1\n4,20 €;3\n", encoding="cp1252"))
+    assert table.names == ("Preis (€)", "b")
+    np.testing.assert_array_equal(table.values, [[3.5, 1], [4.2, 3]])
+    undefined = read_table(write(b"a\x81\xe9,b\n1,2\n3,5\n"))
+    assert undefined.names == ("a\x81é", "b")
+
+
 def test_latin_1_is_noted(write):
     table = read_table(write("Größe,b\n1,2\n3,5\n", encoding="latin-1"))
     assert table.names == ("Größe", "b")
@@ -353,9 +403,9 @@ def test_a_misspelt_column_is_named_before_slips_in_others(write):
         (
             "b;a\n3.5;2.1\n1.5;2.2\n",
             ",",
-            r"'3\.5' on line 2; numbers .* decimal=',' .* For a point .* \(--decimal \.\)",
+            r"'3\.5' on line 2; numbers .* --decimal ,. For a point use --decimal \.",
         ),
-        ("b;a\n3,5;2,1\n1,5;2,2\n", ".", r"'3,5' on line 2; numbers .* decimal='\.' .* For a comma .* \(--decimal ,\)"),
+        ("b;a\n3,5;2,1\n1,5;2,2\n", ".", r"'3,5' on line 2; numbers .* --decimal \.. For a comma use --decimal ,"),
     ],
 )
 def test_a_decimal_sign_that_was_said_and_is_wrong_is_named(write, text, said, words):
@@ -379,7 +429,7 @@ def test_text_is_no_wrong_decimal_sign(write):
 @pytest.mark.parametrize("cell", ["inf", "oops"])
 @pytest.mark.parametrize(("options", "others"), [({}, "--columns"), ({"needed": ["a"], "others": "say so"}, "say so")])
 def test_a_cell_that_is_refused_has_every_way_out(write, cell, options, others):
-    with pytest.raises(TableError, match=rf"found '{cell}'.*Correct the cell, add it to missing .*, or .*{others}"):
+    with pytest.raises(TableError, match=rf"found '{cell}'.*Correct the cell, count it as missing .*, or .*{others}"):
         read_table(write(f"a,b\n1,2\n{cell},3\n4,5\n6,7\n"), **options)
 
 
@@ -513,7 +563,9 @@ def test_an_earlier_table_says_what_numbers_leave_open(write, numbers, earlier, 
 
 def test_a_point_after_a_fit_with_decimal_commas_is_not_guessed(write):
     path = write("a;b\n1.234;2\n5.678;3\n")
-    words = r"fitted table have a decimal ',', so the point in '1\.234' \(line 2, column 'a'\) is ambiguous.* \(--decimal \.\)"
+    words = (
+        r"fitted table have a decimal ',', so the point in '1\.234' \(line 2, column 'a'\) is ambiguous.* --decimal \."
+    )
     with pytest.raises(TableError, match=words):
         read_table(path, earlier=_COMMA)
     assert read_table(path, earlier=_COMMA, decimal=".").values[0, 0] == 1.234
@@ -549,7 +601,7 @@ def test_decimal_comma_and_point_together_are_refused(write):
         pytest.param("a,b\n1,2\n3,4,5\n6,7\n", r"line 3: expected 2 cells as on line 1, found 3", id="long row"),
         pytest.param(
             "a,b\n1,2\n3,four\n5,6\n",
-            r"line 3, column 'b': expected a number, found 'four' \(1 such cell of 3\).*--missing on the command line",
+            r"line 3, column 'b': expected a number, found 'four' \(1 such cell of 3\).*with --missing",
             id="one text cell",
         ),
         pytest.param("a,b\n1,2\n3,-inf\n", r"line 3, column 'b': expected a finite .*'-inf'", id="infinite"),
@@ -599,7 +651,7 @@ def test_missing_file_names_its_neighbour(write):
         ({"delimiter": "::"}, r"delimiter must be one ASCII character"),
         ({"encoding": "utf-99"}, r"unknown encoding 'utf-99'"),
         ({"decimal": "x"}, r"decimal must be"),
-        ({"delimiter": ";"}, r"no numeric column .* set the delimiter \(--delimiter"),
+        ({"delimiter": ";"}, r"no numeric column .* use --delimiter"),
     ],
 )
 def test_wrong_options_are_refused(write, given, message):

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from geodax.data import downloads, readers, registry, stored_files
+from geodax.data.catalogue import available, describe, fetch
 from geodax.data.errors import ChecksumError, DataError, DownloadError, LicenceNotice
-from geodax.data.sources import available, describe, fetch, load
+from geodax.data.sources import load
 
 CONTENTS = {"toy/alpha.txt": b"1 2\n3 4\n", "toy/beta.txt": b"5\n6\n"}
 

@@ -445,7 +445,7 @@ def test_last_weights_after_orthonormal_ones_are_free_to_scale(blobs, options, s
         ({"sampler": "sgrld", "orthogonal": True}, "use sampler='sghmc'"),
         ({"orthogonal": True, "rank": 2}, "choose one of"),
         ({"rank": (1,)}, "as many ranks"),
-        ({"num_warmup": 0}, "num_warmup must be an integer from 1"),
+        ({"num_warmup": 0}, "num_warmup must be at least 1"),
         ({"batch_size": 0}, "batch_size"),
         ({"step_size": -1.0}, "step_size must be positive"),
         ({"temperature": -1.0}, "temperature must be at least 0"),
@@ -455,7 +455,7 @@ def test_last_weights_after_orthonormal_ones_are_free_to_scale(blobs, options, s
         ({"prior": [("*", gx.nn.HierarchicalHorseshoe(1.0, local=True))]}, "least_scale=0.1"),
         ({"calibration_fraction": 1.0}, "calibration_fraction must be at least 0 and below 1"),
         ({"calibration_fraction": 0.999}, "at least 2 are needed"),
-        ({"metric": "rmsprop", "num_warmup": 0, "step_size": 0.01}, "adapt during warm-up"),
+        ({"metric": "rmsprop", "num_warmup": 0, "step_size": 0.01}, "adapts during warm-up"),
     ],
 )
 def test_errors_of_the_options(blobs, options, words):

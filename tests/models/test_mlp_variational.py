@@ -120,7 +120,7 @@ def test_each_learns(kind):
         ({"prior": "hierarchical-horseshoe"}, "requires normal priors"),
         ({"orthogonal": True}, "use inference='mcmc'"),
         ({"temperature": 0.5}, "temperature must be 1"),
-        ({"num_warmup": 0}, "num_warmup must be an integer from 1"),
+        ({"num_warmup": 0}, "num_warmup must be at least 1"),
         ({"step_size": -1.0}, "step_size must be positive"),
     ],
 )

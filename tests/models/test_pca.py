@@ -118,7 +118,7 @@ def test_missing_cells_are_imputed_with_honest_intervals(wine):
 @pytest.mark.parametrize(
     ("options", "rows", "message"),
     [
-        ({"n_components": 5}, slice(0, 9), "found 5 components"),
+        ({"n_components": 5}, slice(0, 9), "at most 4, the number of columns .*found 5"),
         ({"n_components": 0}, slice(0, 9), "n_components must be at least 1"),
         ({"n_components": 1}, slice(0, 1), "minimum of 2 is required"),
     ],

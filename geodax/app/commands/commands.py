@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 from typing import Literal
 
-from rich.table import Table
+from rich.table import Column, Table
 from tyro.conf import Positional
 from tyro.extras import SubcommandApp
 
@@ -107,9 +107,9 @@ def predict(
 @data.command(name="list")
 def data_list() -> None:
     """List the data sets, their terms, and whether they are downloaded."""
-    from geodax.data import describe
+    from geodax.data.catalogue import describe
 
-    table = Table("name", "contents", "terms", "here", box=None, header_style="bold")
+    table = Table(Column("name", no_wrap=True), "contents", "terms", "here", box=None, header_style="bold")
     for row in describe():
         table.add_row(row.name, f"{row.title}, {row.shape}", row.licence, "yes" if row.present else "no")
     console.print(table)
@@ -122,7 +122,7 @@ def data_fetch(name: Positional[str]) -> None:
     Args:
         name: Name of the data set, as shown by `geodax data list`.
     """
-    from geodax.data import fetch
+    from geodax.data.catalogue import fetch
 
     say(*map(str, fetch(name)))
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from geodax._version import __version__
+from geodax._wording import named_by
 from geodax.app.commands.commands import app
-from geodax.app.commands.messages import as_options, mistyped
+from geodax.app.commands.messages import as_option, mistyped, without_owner
 from geodax.app.commands.terminal import complain, say
 
 _PACKAGE = Path(__file__).parents[2]
@@ -49,7 +50,7 @@ def run_command(arguments: list[str] | None = None) -> int:
         if module is None:
             complain(_unexplained(error))
             return 3
-        complain(f"geodax: {error if 'app' in module.parts else as_options(str(error))}")
+        complain(f"geodax: {error if 'app' in module.parts else without_owner(str(error))}")
         return 1
     return 0
 
@@ -59,7 +60,7 @@ def _run(words: list[str]) -> None:
     if wrong:
         complain(f"geodax: {wrong}")
         raise SystemExit(2)
-    with _termination_as_interruption():
+    with named_by(as_option), _termination_as_interruption():
         app.cli(prog="geodax", args=words, description=_DESCRIPTION)
 
 

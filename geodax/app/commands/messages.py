@@ -1,10 +1,11 @@
-"""What the command line says about mistyped commands, and about errors of the library, which speak of arguments."""
+"""What the command line says about mistyped commands, and how it names the arguments in errors of the library."""
 
 import dataclasses
 import difflib
-import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from geodax._wording import UNSET
 from geodax.app.families import FAMILIES
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -19,30 +20,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 }
 """The commands, each with its own commands."""
 
-_NAMES = {field.name for family in FAMILIES.values() for field in dataclasses.fields(family.options)}
-_OWNER = re.compile(r"^\w+(?:\.\w+)*: ")
-_VALUE = re.compile(r"(?<![\w.-])(" + "|".join(sorted(_NAMES, key=len, reverse=True)) + r")=('[^']*'|[\w.]+)")
-_LONG = re.compile(
-    r"(?<![\w.-])(" + "|".join(name for name in sorted(_NAMES, key=len, reverse=True) if "_" in name) + r")\b"
-)
-_SHORT = re.compile(
-    r"^(" + "|".join(name for name in _NAMES if "_" not in name) + r")(?= '?[\w-]*'? ?(?:must|needs)\b)"
-)
-_RETOLD = (
-    (
-        re.compile(r".*tunes its step size during warm-up, but num_warmup is 0.*", re.DOTALL),
-        "--num-warmup 0 leaves no iterations to find a step size in. Use at least 500, or leave --num-warmup out.",
-    ),
-    (re.compile(r", or rules as for gx\.nn\.Priors"), ""),
-    (re.compile(r", or a metric such as gx\.metrics\.\w+\([^)]*\)"), ""),
-    (re.compile(r", or a configured inference such as \w+\([^)]*\)"), ""),
-    (re.compile(r"data with n_features = (\d+)"), r"\1 columns"),
-    (re.compile(r"n_features"), "the number of columns"),
-    (re.compile(r"orthogonal=True and rank=\.\.\. put them"), "--rank puts them"),
-    (re.compile(r" Start from a point where it is finite, and check the density at that point by hand\."), " Check the "
-     "table for extreme values, and the scales among the options."),
-    (re.compile(r"; set a least scale, such as [^.]*\(.*\)"), "; use --prior local-horseshoe"),
-)  # fmt: skip
+_OPTIONS = {field.name for family in FAMILIES.values() for field in dataclasses.fields(family.options)}
 
 
 def mistyped(words: Sequence[str]) -> str:
@@ -67,21 +45,17 @@ def mistyped(words: Sequence[str]) -> str:
     return ""
 
 
-def as_options(message: str) -> str:
-    """Rewrite a message of the library, which names arguments of Python, with the options of the command line.
-
-    Args:
-        message: The message of an error.
-
-    Returns:
-        The message with ``--num-samples`` instead of ``num_samples``, and without the name of a class.
-    """
-    for pattern, words in _RETOLD:
-        message = pattern.sub(words, message)
-    message = _OWNER.sub("", message)
-    message = _VALUE.sub(lambda found: f"{_option(found[1])} {found[2].strip(chr(39))}", message)
-    return _SHORT.sub(lambda found: _option(found[1]), _LONG.sub(lambda found: _option(found[1]), message))
+def as_option(name: str, value: Any = UNSET) -> str:
+    """Name an argument of the library as the option of a command, where it is one: `--num-samples 0`."""
+    if name not in _OPTIONS:
+        return name if value is UNSET else f"{name} {value}"
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return option if value else f"--no-{option[2:]}"
+    return option if value is UNSET else f"{option} {value}"
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def without_owner(message: str) -> str:
+    """Return a message of the library without the class or function at its beginning, as in ``sample: ...``."""
+    owner, _, rest = message.partition(": ")
+    return rest if rest and owner.replace(".", "").isidentifier() else message

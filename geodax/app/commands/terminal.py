@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import shlex
 import textwrap
 from collections.abc import Callable
@@ -151,8 +152,9 @@ def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
     following = f"Report: geodax report {shlex.quote(str(result.folder))}"
     if result.extension:
         following = f"Too few draws for a report. Add draws with: {result.extension}"
+    how_long = f", sampled in {result.seconds:.1f} s (plus {result.compile_seconds:.1f} s of compilation)"
     say(
-        f"{result.summary.num_chains} chains of {result.summary.num_draws} draws, sampled in {result.seconds:.1f} s "
-        f"(plus {result.compile_seconds:.1f} s of compilation).",
+        f"{result.summary.num_chains} chains of {result.summary.num_draws} draws"
+        f"{how_long if math.isfinite(result.seconds) else ' so far'}.",
         f"Run folder: {result.folder}    {following}",
     )

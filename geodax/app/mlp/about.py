@@ -169,17 +169,26 @@ def write_data(report: Report, data: LabelledTable, notes: list[str]) -> None:
     columns = [(name, x[:, i]) for i, name in enumerate(data.names)]
     if np.issubdtype(y.dtype, np.number):
         columns.insert(0, (data.target, y))
-    rows = [
-        [
-            name,
-            float(np.nanmean(v)),
-            float(np.nanstd(v)),
-            _as_found(float(np.nanmin(v))),
-            _as_found(float(np.nanmax(v))),
-        ]
-        for name, v in columns
-    ]
+    rows = []
+    for name, v in columns:
+        write = _as_date if name in data.days else _as_year if _are_years(v) else _as_found
+        mean = float(np.nanmean(v))
+        ends = (write(float(np.nanmin(v))), write(float(np.nanmax(v))))
+        rows.append([name, mean if write is _as_found else write(mean), float(np.nanstd(v)), *ends])
     report.table(rows, ["column", "mean", "sd", "smallest", "largest"], "The columns on the rows for the fit.")
+
+
+def _as_date(day: float) -> str:
+    return str(np.datetime64(round(day), "D"))
+
+
+def _as_year(year: float) -> str:
+    return f"{year:.0f}"
+
+
+def _are_years(values: np.ndarray) -> bool:
+    known = values[~np.isnan(values)]
+    return bool(np.all((known == np.round(known)) & (known >= 1000) & (known < 2500)) and np.ptp(known) < 500)
 
 
 def _as_found(value: float) -> str:

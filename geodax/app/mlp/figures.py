@@ -7,7 +7,19 @@ from matplotlib.figure import Figure
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
 
 from geodax.app.mlp.importance import Dependence
-from geodax.app.report.drawing import NARROW, NORMAL, SMALL, WIDTH, finish, grid, new_figure, say, short, styled
+from geodax.app.report.drawing import (
+    NARROW,
+    NORMAL,
+    SMALL,
+    WIDTH,
+    as_dates,
+    finish,
+    grid,
+    new_figure,
+    say,
+    short,
+    styled,
+)
 from geodax.app.report.page import INK, SERIES
 from geodax.predict.held_out import Score
 
@@ -154,6 +166,8 @@ def dependence_figure(parts: Sequence[Dependence], quantity: str, classes: Seque
             most = max(3, 40 // len(at))
             ax.set_xticks(at, [short(str(value), most) for value in part.values], parse_math=False)
             ax.set_xlim(-0.5, len(at) - 0.5)
+        if part.is_date:
+            as_dates(ax)
         ax.set_title(short(part.name, 40), fontsize=NORMAL, color=INK, loc="left")
         ax.set_ylabel(short(quantity, 24), fontsize=SMALL, color=INK)
     margin = 0.04 * (highest - lowest) or 1.0

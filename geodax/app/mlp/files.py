@@ -35,6 +35,7 @@ class LabelledTable:
         names: Names of the columns of ``inputs``.
         categories: Columns of the file and their categories.
         dates: Columns of dates and the periods in which their place is an input.
+        days: Columns of dates.
         is_as_written: Whether classes and categories are named by :func:`geodax.app.tables.names.as_names`; in runs of
             earlier versions numeric classes are named by their values.
         target: Name of the target.
@@ -51,6 +52,7 @@ class LabelledTable:
     categories: tuple[tuple[str, str], ...] = ()
     dates: tuple[tuple[str, str], ...] = ()
     is_as_written: bool = True
+    days: tuple[str, ...] = ()
 
     @property
     def train(self) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +120,7 @@ def read_labelled(
     def needed(there: Sequence[str]) -> list[str]:
         return [name for name in (there if wanted is None else (*wanted, target)) if name not in drop]
 
-    advice = {"others": "use --categories NAME or --drop NAME", "may_be_text": True}
+    advice = {"others": "use --categories NAME or --drop NAME", "leave_out": "use --drop", "may_be_text": True}
     table = read_table(path, columns=wanted, text=as_text, needed=needed, **advice, **dialect.options())
     for name in (target, *drop):
         if name not in table.file_columns:
@@ -156,11 +158,12 @@ def read_labelled(
     if are_classes:
         notes.append(class_counts(targets))
     if count < total:
-        notes.append(f"{total - count} of {total} rows have no {target!r} and are left out.")
+        notes.append(f"{total - count:,} of {total:,} rows have no {target!r} and are left out.")
     if is_test.any():
-        notes.append(f"{int(is_test.sum())} of {count} rows are held out and predicted in the report.")
+        notes.append(f"{int(is_test.sum()):,} of {count:,} rows are held out and predicted in the report.")
     names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))
-    return LabelledTable(inputs, targets, names, target, is_test, tuple(notes), tuple(pairs), tuple(parts))
+    dated = tuple(name for name, cells in days.items() if np.nanmax(cells) > 1)  # not times of a day
+    return LabelledTable(inputs, targets, names, target, is_test, tuple(notes), tuple(pairs), tuple(parts), days=dated)
 
 
 def read_new(
@@ -248,6 +251,7 @@ def load_labelled(path: Path) -> LabelledTable:
             **pairs,
             target=str(file["target"]),
             is_as_written="is_as_written" in file and bool(file["is_as_written"]),
+            days=tuple(map(str, file["days"].tolist())) if "days" in file else (),
         )
 
 
@@ -320,11 +324,7 @@ def _notes_on_columns(
 ) -> list[str]:
     """Write notes on how the inputs were read and which columns are left out by default; others are no inputs."""
     unsaid = ("Columns left out", *(f"Column {name!r} counts the rows" for name in others))
-    notes = [
-        note.replace("name the other columns (--columns)", "use --drop")
-        for note in table.notes
-        if not note.startswith(unsaid) and _MISSING not in note
-    ]
+    notes = [note for note in table.notes if not note.startswith(unsaid) and _MISSING not in note]
     names = dict.fromkeys(name for name, _ in pairs)
     why = {name: reason for name, reason in table.dropped.items() if reason not in ASKED_FOR and name not in names}
     why = {name: reason for name, reason in (why | left_out).items() if name not in others} if is_default else left_out

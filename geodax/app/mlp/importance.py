@@ -59,11 +59,13 @@ class Dependence(NamedTuple):
         name: The input.
         values: Values of the input, or its categories.
         curves: Mean prediction at each value, for each draw; with a last axis over classes for a classifier.
+        is_date: Whether the values are days since 1970-01-01.
     """
 
     name: str
     values: Sequence[Any]
     curves: Float[np.ndarray, "draw values ..."]
+    is_date: bool = False
 
 
 def inputs_of(data: LabelledTable) -> dict[str, list[int]]:
@@ -164,7 +166,10 @@ def partial_dependence(model: Any, data: LabelledTable, names: Sequence[str]) ->
     curves = drawn.reshape(len(drawn), len(stacked), number, *drawn.shape[2:]).mean(axis=2)
     ends = np.cumsum([len(values) for values, _ in grids.values()])
     parts = np.split(curves, ends[:-1], axis=1)
-    return [Dependence(name, values, part) for (name, (values, _)), part in zip(grids.items(), parts, strict=True)]
+    return [
+        Dependence(name, values, part, name in data.days)
+        for (name, (values, _)), part in zip(grids.items(), parts, strict=True)
+    ]
 
 
 def _grid(data: LabelledTable, x: np.ndarray, columns: list[int]) -> tuple[Sequence[Any], np.ndarray]:

@@ -46,8 +46,8 @@ def classes(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarray
     slip = read_column(name, as_cells(labels.tolist()), lines, {""}, values.get, unit=unit)
     if slip.is_mistake:
         raise TableError(
-            f"{path}, {slip.reason}. Correct the cell, or add it to missing (--missing on the command line). If it is "
-            "a class, give the others names too"
+            f"{path}, {slip.reason}. Correct the cell, or count it as missing with --missing. If it is a "
+            "class, give the others names too"
         )
     if not 2 <= len(found) <= _MOST_CLASSES:
         raise TableError(
@@ -60,7 +60,7 @@ def classes(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarray
 def class_counts(labels: np.ndarray) -> str:
     """List the classes with their numbers of rows."""
     names, counts = np.unique(labels, return_counts=True)
-    found = [f"{names[i]} ({counts[i]})" for i in in_order(names.tolist())]
+    found = [f"{names[i]} ({counts[i]:,})" for i in in_order(names.tolist())]
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return f"Classes: {', '.join(found[:_LISTED])}{more}."
 

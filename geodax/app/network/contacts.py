@@ -29,6 +29,7 @@ class ContactWindows:
         width: Length of a window.
         notes: Decisions made while reading the data.
         is_test: Which counts are held out, symmetric; None for none.
+        is_date: Whether times are days since 1970-01-01.
     """
 
     counts: Float[np.ndarray, "T C C"]
@@ -37,6 +38,7 @@ class ContactWindows:
     width: float
     notes: tuple[str, ...] = ()
     is_test: Bool[np.ndarray, "T C C"] | None = None
+    is_date: bool = False
 
     @property
     def fitted(self) -> Float[np.ndarray, "T C C"]:
@@ -158,7 +160,7 @@ def primary_school(*, minutes: float = 11.0, teachers: bool = True) -> ContactWi
         return windows
     kept = np.array([name != _OUT_OF_CLASS for name in windows.names])
     names = tuple(name for name in windows.names if name != _OUT_OF_CLASS)
-    return ContactWindows(windows.counts[:, kept][:, :, kept], names, windows.starts, windows.width, windows.notes)
+    return replace(windows, counts=windows.counts[:, kept][:, :, kept], names=names)
 
 
 def read_contacts(
@@ -202,7 +204,10 @@ def read_contacts(
     notes = notes_on_reading(table)
     if not is_whole.all():
         notes.append(f"{int((~is_whole).sum())} of {len(times)} rows lack a time or a class and are left out.")
-    return replace(windows, notes=(*notes, *windows.notes))
+    is_date = names[0] in table.dates and bool(times[is_whole].max() > 1)  # not times of a day
+    if is_date:
+        notes.append(f"Times are in days: a window of {windows.width:g} days has {1440 * windows.width:.4g} minutes.")
+    return replace(windows, notes=(*notes, *windows.notes), is_date=is_date)
 
 
 def _windows(times: np.ndarray, begin: float, width: float) -> np.ndarray:

@@ -12,7 +12,19 @@ from geodax.app.network.contacts import ContactWindows
 from geodax.app.network.files import Adjacency
 from geodax.app.network.scores import ABOUT, PRODUCT, contact_scores
 from geodax.app.report import plots, scored
-from geodax.app.report.drawing import SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
+from geodax.app.report.drawing import (
+    INK,
+    NORMAL,
+    SERIES,
+    SMALL,
+    WIDTH,
+    as_dates,
+    draw_intervals,
+    finish,
+    new_figure,
+    short,
+    styled,
+)
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded, with_error
 from geodax.app.report.parts import begin, end, write_checks
@@ -245,7 +257,9 @@ def write_network(
     ax.stackplot(
         ends, np.vstack([probabilities, probabilities[-1:]]).T, labels=labels, step="post", colors=_colours(model)
     )
-    ax.set_xlabel("time")
+    ax.set_xlabel("time", fontsize=NORMAL, color=INK)
+    if data.is_date:
+        as_dates(ax)
     figure.legend(loc="outside upper center", ncols=model.n_states, frameon=False)
     report.figure(finish(figure), "Posterior probability of each state in each window.")
     report.table(
@@ -270,7 +284,7 @@ def write_network(
         for j in range(min(2, model.rank)):
             ax = styled(figure.add_subplot(1, min(2, model.rank), j + 1))
             draw_intervals(ax, [short(name) for name in data.names], list(vectors[:, k, :, j].T))
-            ax.set_title(f"column {j + 1}")
+            ax.set_title(f"column {j + 1}", fontsize=NORMAL)
         report.figure(finish(figure), f"Entries of W of state {k + 1}: median, 50 % and 90 % interval.")
     report.section("Posterior predictive checks")
     rows, columns = np.triu_indices(len(data.names), 0 if model.diagonal else 1)
@@ -333,6 +347,9 @@ def _write_modes(report: Report, modes: Sequence[NetworkMode]) -> None:
     )
 
 
+_LEAST_GAP = 0.08  # between the numbers of a colour bar, as a fraction of its length
+
+
 def _heatmaps(matrices: Sequence[tuple[str, np.ndarray]], names: Sequence[str] | None) -> Any:
     figure = new_figure(WIDTH, 1.0 + 0.85 * WIDTH / max(2, len(matrices)))
     top = max(float(np.nanmax(matrix)) for _, matrix in matrices)
@@ -341,18 +358,20 @@ def _heatmaps(matrices: Sequence[tuple[str, np.ndarray]], names: Sequence[str] |
     for k, (title, matrix) in enumerate(matrices):
         ax = styled(figure.add_subplot(1, len(matrices), k + 1))
         image = ax.imshow(np.log1p(matrix), vmin=0.0, vmax=np.log1p(top), cmap="viridis")
-        ax.set_title(title)
+        ax.set_title(title, fontsize=NORMAL)
         ticks = range(len(names)) if names is not None and len(names) <= 30 else []
         ax.set_xticks(ticks, [short(name, 12) for name in names or ()] if ticks else [], rotation=90)
-        ax.set_yticks(ticks, [short(name, 12) for name in names or ()] if ticks and k == 0 else [""] * len(ticks))
+        ax.set_yticks(ticks, [short(name, 12) for name in names or ()] if ticks else [])
+        ax.tick_params(axis="y", labelleft=k == 0)
         axes.append(ax)
-    marks = [
-        mark
-        for mark in (0, 0.25, 0.5, 1, 3, 10, 30, 100, 300, 1000, 10_000)
-        if mark <= top and (top < 2 or mark not in (0.25, 0.5))
-    ]
+    marks = [0.0]
+    for mark in (0.25, 0.5, *(step * 10.0**power for power in range(12) for step in (1, 3))):
+        if mark <= top and np.log1p(mark) - np.log1p(marks[-1]) >= _LEAST_GAP * np.log1p(top):
+            marks.append(mark)
     bar = figure.colorbar(image, ax=axes, shrink=0.8)
-    bar.set_ticks([float(np.log1p(mark)) for mark in marks], labels=[f"{mark:g}" for mark in marks])
+    bar.set_ticks([float(np.log1p(mark)) for mark in marks], labels=[f"{mark:,.12g}" for mark in marks])
+    bar.ax.tick_params(colors=INK, labelsize=SMALL)
+    bar.outline.set_edgecolor(INK)
     return finish(figure)
 
 

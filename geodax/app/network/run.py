@@ -116,11 +116,7 @@ class NetworkRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[ContactWindows, dict[str, Any]]:
-        width = (
-            None
-            if options.window is None
-            else _checks.number("geodax fit network", "--window", options.window, above=0.0)
-        )
+        width = None if options.window is None else _checks.number("fit", "window", options.window, above=0.0)
         contacts = read_contacts(file, width=width, start=options.start, dialect=dialect)
         data = hold_out_counts(contacts, options.test_fraction, diagonal=options.diagonal)
         self._estimator(dataclasses.asdict(options)).prepare(data.fitted)
@@ -131,10 +127,11 @@ class NetworkRun(AbstractRunKind):
         _save(path, data)
 
     def load(self, path: Path) -> ContactWindows:
-        arrays = _arrays(path, ("counts", "names", "starts", "width", "notes"), ("is_test",))
+        arrays = _arrays(path, ("counts", "names", "starts", "width", "notes"), ("is_test", "is_date"))
         names, notes = _texts(arrays["names"]), _texts(arrays["notes"])
         width, is_test = float(arrays["width"]), arrays.get("is_test")
-        return ContactWindows(arrays["counts"], names, arrays["starts"], width, notes, is_test)
+        is_date = bool(arrays.get("is_date", False))
+        return ContactWindows(arrays["counts"], names, arrays["starts"], width, notes, is_test, is_date)
 
     def describe(self, data: ContactWindows) -> str:
         return f"{len(data.counts)} windows, {len(data.names)} classes"

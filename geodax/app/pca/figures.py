@@ -50,9 +50,9 @@ def scale_figure(
     left.set_xlim(left=0)
     left.set_xlabel("standard deviation of the scores", fontsize=9, color=INK)
     draw_intervals(right, labels, [100 * values for values in share.T[:40]], colour=SERIES[2])
-    right.set_yticklabels([])
+    right.tick_params(axis="y", labelleft=False)  # beside each other; a phone shows them
     right.set_xlim(left=0)
-    right.set_xlabel("fraction of the total variance, in %", fontsize=9, color=INK)
+    right.set_xlabel("fraction of the total variance, in\u00a0%", fontsize=9, color=INK)
     figure.legend(
         [line, dotted],
         ["noise (band: 90 % interval)", "limit of detection"],

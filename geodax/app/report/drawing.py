@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 from matplotlib.text import Text
@@ -34,6 +35,8 @@ NORMAL = 9.0
 
 _NARROW_LINE = 46  # characters of a label that fit into the width of a phone
 _MOST_TICKS, _MOST_NARROW_TICKS = 7, 5  # intervals of horizontal axes, so that 100,000 and its neighbours fit
+_SHORT_SPAN = 5  # days
+_LEAST_PARTED = 10_000  # from here on commas part the thousands of an axis
 _NARROW_LABEL = 34  # the same beside labels of rows
 _HANDLE = 8  # width of a handle of a legend, in characters
 
@@ -54,14 +57,21 @@ def new_figure(width: float = WIDTH, height: float = 3.0) -> Figure:
 
 
 class _Numbers(ScalarFormatter):
-    """Numbers of axes as people write them: with commas between thousands, without offsets and powers of ten."""
+    """Numbers of axes as people write them: commas in five digits and more, without offsets and powers of ten."""
 
     def __init__(self):
         super().__init__(useOffset=False)
         self.set_powerlimits((-5, 10))
+        self._largest = 0.0
+
+    def set_locs(self, locs: Any) -> None:
+        super().set_locs(locs)
+        self._largest = float(np.max(np.abs(locs), initial=0.0))
 
     def __call__(self, x: Any, pos: Any = None) -> str:
         whole, point, decimals = super().__call__(x, pos).partition(".")
+        if self._largest < _LEAST_PARTED:  # years, too
+            return whole + point + decimals
         return re.sub(r"(?<=\d)(?=(\d{3})+$)", ",", whole) + point + decimals
 
 
@@ -79,10 +89,23 @@ def styled(ax: Any) -> Any:
     return ax
 
 
+def as_dates(ax: Any) -> None:
+    """Label the horizontal axis, of days since 1970-01-01, with dates, and with times if it is a few days long."""
+    low, high = ax.get_xlim()
+    is_short = high - low < _SHORT_SPAN
+    ax.xaxis.set_major_locator(AutoDateLocator(minticks=2, maxticks=3 if is_short else 4))
+    ax.xaxis.set_major_formatter(DateFormatter("%Y-%m-%d %H:%M" if is_short else "%Y-%m-%d"))
+
+
 def finish(figure: Figure) -> Figure:
-    """Turn off math in all texts of a figure, so that dollar signs are printed; return the figure."""
+    """Turn off math in the texts of a figure, so that dollar signs are printed, and black, which dark pages would hide.
+
+    Returns the figure.
+    """
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # type: ignore[attr-defined]
+        if str(text.get_color()) == "black":  # type: ignore[attr-defined]
+            text.set_color(INK)  # type: ignore[attr-defined]
     return figure
 
 
@@ -102,6 +125,7 @@ def narrowed(figure: Figure) -> Figure:
         below = GridSpec(len(panels), 1, figure)
         for i, ax in enumerate(panels):
             ax.set_subplotspec(below[i])
+            ax.tick_params(axis="y", labelleft=True)
         for ax, next_ax in itertools.pairwise(panels):
             if ax.get_xlabel() == next_ax.get_xlabel():
                 ax.set_xlabel("")

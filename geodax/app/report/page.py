@@ -64,7 +64,8 @@ nav li{{margin:.1rem 0;break-inside:avoid}}nav a{{text-decoration:none}}
 nav a:hover{{text-decoration:underline}}
 code{{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono",monospace;font-size:.88em;
 overflow-wrap:anywhere}}
-p code,li code{{background:var(--band);border-radius:4px;padding:.08em .3em}}
+p code,li code{{background:var(--band);border-radius:4px;padding:.08em .3em;display:inline-block;max-width:100%;
+line-height:1.3}}
 pre{{background:var(--band);border-radius:8px;padding:.8rem 1rem;white-space:pre-wrap;line-height:1.45}}
 .callout{{display:flex;gap:.8rem;border-left:4px solid;border-radius:6px;padding:.75rem 1rem;margin:.9rem 0;
 break-inside:avoid}}

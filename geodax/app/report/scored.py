@@ -61,6 +61,8 @@ def compared(name: str, row: Mapping[str, Score], other: str) -> str:
     if not (np.isfinite(gap.value) and np.isfinite(gap.error)):
         return ""
     size = with_error(abs(gap.value), gap.error)
+    if size.startswith("0 "):
+        return f"Its {name} is equal to that of the {other}, up to a standard error of {size.rpartition(' ')[2]}."
     relation = "lower" if gap.value > 0 else "higher"
     clear = "" if abs(gap.value) > 2 * gap.error else ", which is within two standard errors"
     return f"Its {name} is {size} {relation} than that of the {other}{clear}."

@@ -15,6 +15,7 @@
 """
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -90,7 +91,7 @@ def fit_run(
         ValueError: For options that do not fit the data.
         SamplingInterrupted: After SIGINT or SIGTERM; ``resume_run`` continues.
     """
-    seed = _checks.whole("geodax fit", "--seed", seed, least=0, most=2**32 - 1)
+    seed = _checks.whole("fit", "--seed", seed, least=0, most=2**32 - 1)
     kind = run_kind(name_of(options))
     noted = RunDialect(**dataclasses.asdict(dialect))
     data, facts = kind.read(Path(file), options, columns, noted)
@@ -324,8 +325,7 @@ def _run(
             model.fit(*kind.arrays(data))
         except SamplingInterrupted as error:
             log(f"stopped: {error}")
-            stopped = str(error).partition(";")[0]  # the rest names arguments of Python
-            raise SamplingInterrupted(f"{stopped}. {way_out(run)}", signal=error.signal) from error
+            raise SamplingInterrupted(f"{error} {way_out(run)}", signal=error.signal) from error
         except Exception as error:
             log(f"stopped: {type(error).__name__}: {error}")
             raise
@@ -348,7 +348,8 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
     """Summarise the draws of a fitted model."""
     kind = run_kind(config["model"])
     summary = summarize(*kind.summarized(data, model))
-    seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
+    facts = model.posterior_.attrs  # written when a run ends or is interrupted, not when it is killed
+    seconds, compiling = (float(facts.get(f"{part}_seconds", math.nan)) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
     remarks, extension = kind.remarks(data, model), extension_of(run, summary.num_chains, summary.num_draws)
     results = kind.results(data, model)

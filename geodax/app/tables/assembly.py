@@ -16,10 +16,11 @@ ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that come from the caller's request."""
 
 COUNTS = "counts the rows"
-_OTHERS = "name the columns to read with columns (--columns, if the command has it)"
+INDEX = "column 1"  # a first column without a name, as R and pandas write the names of rows
+_OTHERS = "name the columns to read with --columns, if the command has it"
 
 _LISTED = 12  # columns in a note
-_COMMA = ". If numbers have a decimal comma, set decimal=',' (--decimal ,)"
+_COMMA = ". If numbers have a decimal comma, use --decimal ,"
 
 Names = Sequence[str] | Callable[[Sequence[str]], Sequence[str]]
 """Column names, or a function that chooses them from all column names."""
@@ -71,6 +72,7 @@ class Asked(NamedTuple):
     needed: set[str]
     others: str
     may_be_text: bool
+    leave_out: str
 
 
 def what_is_asked(
@@ -80,6 +82,7 @@ def what_is_asked(
     needed: Names | None,
     others: str,
     may_be_text: bool,
+    leave_out: str,
 ) -> Asked:
     """Resolve the requested columns among the names of all columns."""
     if needed is None:
@@ -93,6 +96,7 @@ def what_is_asked(
         set(counting),
         _OTHERS if needed is None else others,
         may_be_text,
+        leave_out,
     )
 
 
@@ -113,13 +117,13 @@ def assemble(
     by_name = {c.name: c for c in read}
     for name in (*(columns or ()), *as_text):
         if name not in by_name:
-            raise TableError(f"{path} has no column {name!r}{nearest(name, names)}. Its columns are {listed(names)}")
+            raise TableError(f"{path} has no column {name!r}{nearest(name, names)}. Its columns are {listed(names)}.")
         c = by_name[name]
         if c.numbers is None and name not in as_text and not c.is_mistake and not asked.may_be_text:
             raise TableError(f"{path}: column {name!r} is {c.reason}")
     slips = [c.reason for c in read if c.is_mistake and c.name in asked.needed and c.name not in as_text]
     if slips:
-        cell, missing = "Correct the cell", "add it to missing (--missing on the command line)"
+        cell, missing = "Correct the cell", "count it as missing with --missing"
         ways = f"{cell}, {missing}, or {asked.others}" if asked.others else f"{cell}, or {missing}"
         raise TableError(f"{path}, {slips[0]}. {ways}")
     dropped: dict[str, str] = {}
@@ -136,6 +140,8 @@ def assemble(
             state = "all cells are missing"
         elif len(x) > 1 and np.all(seen == seen[0]):
             state = f"constant, always {seen[0]:g}"
+        elif columns is None and not keep_constant and has_header and c.name == INDEX and _counts_rows(x):
+            state = "without a name; it counts the rows"
         if columns is not None and c.name not in wanted:
             dropped[c.name], aside[c.name] = "not asked for", x
         elif state and columns is None and not keep_constant:
@@ -150,7 +156,7 @@ def assemble(
         wanted = "numeric column" if keep_constant else "numeric column that varies"
         raise TableError(
             f"{path} has no {wanted}: found {found}. If the cells are not split correctly, "
-            f"set the delimiter (--delimiter on the command line){'' if imposed else _COMMA}"
+            f"use --delimiter{'' if imposed else _COMMA}"
         )
     num_rows = len(lines) if lines else len(read[0].text if read[0].numbers is None else read[0].numbers)
     values = stacked([kept[name] for name in order], num_rows)
@@ -158,7 +164,7 @@ def assemble(
     forms = [f"{c.name!r} ({c.form})" for c in read if c.form and c.name in order]
     if forms:
         notes.append(f"Read as numbers: {some_of(forms)}.")
-    _remark(order, values, dropped, notes)
+    _remark(order, values, dropped, notes, asked.leave_out)
     return Table(
         path=str(path),
         names=tuple(order),
@@ -213,7 +219,11 @@ def about_missing(inputs: np.ndarray, counts: Mapping[str, int]) -> str:
     )
 
 
-def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str]) -> None:
+def _counts_rows(x: np.ndarray) -> bool:
+    return len(x) > 2 and bool(x[0] == np.round(x[0])) and np.array_equal(x, x[0] + np.arange(len(x)))
+
+
+def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str], leave_out: str) -> None:
     """Add notes about left-out columns, missing cells and suspicious values."""
     left_out = [f"{name!r} ({why})" for name, why in dropped.items() if why not in ASKED_FOR]
     if left_out:
@@ -227,8 +237,8 @@ def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], no
     if len(values) == 1:
         notes.append("There is only one row: enough for a prediction, not enough to fit a model.")
     for name, x in zip(names, values.T, strict=True):
-        if len(x) > 2 and x[0] == np.round(x[0]) and np.array_equal(x, x[0] + np.arange(len(x))):
+        if _counts_rows(x):
             start = "" if x[0] in (0, 1) else f" from {x[0]:.0f} on"
-            notes.append(f"Column {name!r} {COUNTS}{start}. To leave it out, name the other columns (--columns).")
+            notes.append(f"Column {name!r} {COUNTS}{start}. To leave it out, {leave_out}.")
         if np.nanmax(np.abs(x), initial=0) > 1e18:
             notes.append(f"Column {name!r} has values above 1e18, whose squares overflow in single precision.")

@@ -45,6 +45,8 @@ class Dialect:
     """Encoding of the file, such as latin-1; detected by default."""
     header: bool | None = None
     """Whether the first line holds names; detected by default."""
+    sheet: str | None = None
+    """Sheet of an Excel workbook; by default the first that holds a table."""
     missing: tuple[str, ...] = ()
     """Values of missing cells, besides the usual ones such as empty, NA, n/a and NULL."""
 

@@ -14,8 +14,9 @@ from geodax.app.tables.number_forms import number_parser
 from geodax.app.tables.numpy_files import check_size
 from geodax.app.tables.rows import unique
 from geodax.app.tables.text_files import LARGEST_UNPACKED, TextFile, contents
-from geodax.data.errors import TableError, listed, short
+from geodax.data.errors import TableError, listed, nearest, short
 
+_HEAD = 100  # rows in which a table begins
 CELL_END = "\x1f"
 """The delimiter of a workbook converted to text."""
 
@@ -25,8 +26,8 @@ def is_workbook(path: Path, head: bytes) -> bool:
     return head.startswith(b"PK") and (b"xl/" in head or (path.suffix == ".xlsx" and b"[Content_Types].xml" in head))
 
 
-def read_workbook(path: Path, notes: list[str]) -> TextFile:
-    """Return the first sheet of a workbook as text."""
+def read_workbook(path: Path, sheet: str | None, notes: list[str]) -> TextFile:
+    """Return one sheet of a workbook as text: by default the first with two rows of at least two cells."""
     _require("openpyxl", "excel", path, "an Excel workbook")
     import pandas as pd
 
@@ -35,14 +36,31 @@ def read_workbook(path: Path, notes: list[str]) -> TextFile:
         check_size(io.BytesIO(raw), LARGEST_UNPACKED)
         with pd.ExcelFile(io.BytesIO(raw), engine="openpyxl") as book:
             sheets = [str(name) for name in book.sheet_names]
-            cells = pd.read_excel(book, header=None, dtype=object, na_filter=False)
+            asked = [name for name in sheets if sheet in (None, name)]
+            each = (pd.read_excel(book, sheet_name=name, header=None, dtype=object, na_filter=False) for name in asked)
+            read = []
+            for name, cells in zip(asked, each, strict=True):
+                read.append((name, cells))
+                if _is_table(cells):
+                    break
     except Exception as error:  # of openpyxl, zipfile and XML
         raise TableError(f"{path} is a damaged Excel workbook ({error}). Save it again, or as CSV") from error
-    if len(sheets) > 1:
-        notes.append(f"The first sheet of the workbook was read, {sheets[0]!r}. The others are {listed(sheets[1:])}.")
+    if not read:
+        raise TableError(
+            f"{path} has no sheet {sheet!r}{nearest(str(sheet), sheets)}. Its sheets are {listed(sheets)}."
+        )
+    chosen, cells = read[-1] if _is_table(read[-1][1]) else read[0]
+    if sheet is None and len(sheets) > 1:
+        others = listed([name for name in sheets if name != chosen])
+        notes.append(f"The sheet {chosen!r} of the workbook was read. The others are {others} (--sheet NAME).")
     text = io.StringIO()
     csv.writer(text, delimiter=CELL_END, lineterminator="\n").writerows(cells.itertuples(index=False, name=None))
     return TextFile(path, data=text.getvalue().encode("utf-8", "replace"))
+
+
+def _is_table(cells) -> bool:
+    """Whether two rows of a sheet have at least two cells."""
+    return sum(sum(str(cell).strip() != "" for cell in row) > 1 for row in cells.head(_HEAD).to_numpy(object)) > 1
 
 
 def read_parquet(path: Path, missing: Sequence[str]) -> list[Column]:

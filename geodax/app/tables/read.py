@@ -26,8 +26,7 @@ __all__ = ["ASKED_FOR", "Table", "if_all_there", "match_columns", "notes_on_read
 _ON_READING = ("Numbers were read with", "Commas in numbers were", "The file is not UTF-8", "Read as numbers")
 _MOST_SOUGHT = 12  # names for which similar ones are searched; slow for thousands
 _IMPOSED = {
-    sign: f"numbers were read with decimal={sign!r} (--decimal {sign}). For a {word} use decimal={other!r} (--decimal "
-    f"{other})"
+    sign: f"numbers were read with --decimal {sign}. For a {word} use --decimal {other}"
     for sign, word, other in ((".", "comma", ","), (",", "point", "."))
 }
 """Advice for a number that cannot be read with the given decimal separator."""
@@ -42,11 +41,13 @@ def read_table(
     decimal: str | None = None,
     thousands: str | None = None,
     header: bool | None = None,
+    sheet: str | None = None,
     missing: Sequence[str] = MISSING,
     text: Names = (),
     needed: Names | None = None,
     others: str = "",
     may_be_text: bool = False,
+    leave_out: str = "name the other columns with --columns",
     keep_constant: bool = False,
     of_fit: Sequence[str] = (),
     earlier: Separators = NOTHING_SHOWN,
@@ -54,22 +55,24 @@ def read_table(
 ) -> Table:
     """Read the numeric columns of a table.
 
-    The file may be text (`.csv`, `.tsv`, `.txt`, optionally gzipped), NumPy arrays (`.npy`, `.npz`), the first sheet of
+    The file may be text (`.csv`, `.tsv`, `.txt`, optionally gzipped), NumPy arrays (`.npy`, `.npz`), a sheet of
     an Excel workbook (`.xlsx`), or a Parquet file; `-` is standard input. Columns of percentages, amounts in one
     currency, dates, times, or booleans (true/false, yes/no) are converted to numbers, with a note.
 
-    Lines above a text table that begin with # and have another number of cells are left out, with a note.
+    Lines above a text table are left out, with a note, if they begin with # and have another number of cells, or have a
+    single cell above a line of names.
 
     Args:
         path: The file.
         columns: Numeric columns to keep, in this order; by default all that vary. Repeated names count once, with a
             note.
         delimiter: Delimiter between cells; by default detected among comma, semicolon, tab, bar and spaces.
-        encoding: Encoding; by default UTF-8, UTF-16 or UTF-32 by the byte order mark, else Latin-1.
+        encoding: Encoding; by default UTF-8, UTF-16 or UTF-32 by the byte order mark, else Windows-1252 or Latin-1.
         decimal: "." or ","; by default detected if unambiguous.
         thousands: "," or ".", the separator between groups of three digits; by default the one that is not `decimal`,
             or detected with it.
         header: Whether the first line holds names; by default detected.
+        sheet: Sheet of a workbook; by default the first that holds a table.
         missing: Values of missing cells.
         text: Columns to read as text, or a function that chooses them among all column names. Without other numeric
             columns, `values` has no columns.
@@ -78,6 +81,7 @@ def read_table(
             columns.
         others: Advice in messages, besides `needed`, on how to leave out a column that counts.
         may_be_text: Whether `columns` may include text columns; they are in `text`, not in `values`.
+        leave_out: Advice in notes on how to leave out a column.
         keep_constant: Whether to keep constant columns too, as for new data to predict for.
         of_fit: Columns of an earlier table that this one should have. A first line with all of them is a header, even
             if they are numbers such as years.
@@ -105,15 +109,15 @@ def read_table(
     is_numpy = head.startswith(b"\x93NUMPY") or (head.startswith(b"PK") and at.suffix == ".npz")
     if is_numpy or head.startswith(b"PAR1"):
         read, has_header = read_numpy(at, contents(at), missing) if is_numpy else (read_parquet(at, missing), True)
-        asked = what_is_asked([column.name for column in read], columns, text, needed, others, may_be_text)
+        asked = what_is_asked([column.name for column in read], columns, text, needed, others, may_be_text, leave_out)
         read = [column.as_text() if column.name in asked.text else column for column in read]
         return assemble(at, read, None, notes, has_header, asked, keep_constant)
     if is_workbook(at, head):
-        file, delimiter = read_workbook(at, notes), CELL_END
+        file, delimiter = read_workbook(at, sheet, notes), CELL_END
     else:
         file = text_file(at, head, encoding, notes)
     layout = find_layout(file, delimiter, header, missing, notes, of_fit)
-    asked = what_is_asked(layout.names, columns, text, needed, others, may_be_text)
+    asked = what_is_asked(layout.names, columns, text, needed, others, may_be_text, leave_out)
     separators, imposed = None, ""
     if decimal or thousands:
         other = {".": ",", ",": "."}

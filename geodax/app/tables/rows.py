@@ -15,6 +15,7 @@ from geodax.data.errors import TableError, short
 _DELIMITERS = ("\t", ";", "|", ",")
 _HEAD_ROWS, _HEAD_SIZE = 200, 200_000  # size of the sample for the layout, in rows and characters
 _LEAST_HEAD = 20  # least rows of the sample
+_MOST_TITLES = 5
 _UNCLOSED = "{}, line {}: a quotation mark opens here and is not closed. Close or remove it"
 
 
@@ -92,6 +93,8 @@ def find_layout(
         _require_closed(file.path, rows[0][0], head[start:], delimiter)
     if len(rows) >= _LEAST_HEAD:
         del rows[-1]  # it may continue below
+    if header is None:
+        rows = _without_titles(rows, set(missing), notes)
     return _named(file.path, rows, delimiter, header, missing, notes, of_fit)
 
 
@@ -182,7 +185,8 @@ def _sniff(head: Sequence[str]) -> str:
         widths = _widths(head, candidate)
         width, count = Counter(widths).most_common(1)[0] if widths else (0, 0)
         alike = count / max(len(widths), 1)
-        if widths and width > 1 and widths[0] not in (width, max(width - 1, 2)):
+        titles = _num_titles(_parse(head, candidate), set()) if widths and width > 1 else 0
+        if widths and width > 1 and widths[titles] not in (width, max(width - 1, 2)):
             alike /= 2  # the header does not fit: the character belongs to the cells
         if candidate == " ":  # spaces only as the last resort: names may contain them
             alike = alike if not delimiter and alike == 1 and _blanks_part_numbers(head) else 0
@@ -240,6 +244,31 @@ def _has_header(first: Sequence[str], rest: Sequence[Sequence[str]], missing: se
     return not any(numeric_below(j) for j, cell in enumerate(first) if is_numeric(cell))
 
 
+def _num_titles(rows: Sequence[tuple[int, list[str]]], missing: set[str]) -> int:
+    """Number of rows with a single text above a row of names with numbers below it."""
+    cells = [cells for _, cells in rows]
+    for i, first in enumerate(cells[:_MOST_TITLES]):
+        present = [cell for cell in first if cell]
+        if len(present) > 1:
+            below = cells[i + 1 :]
+            is_table = any(is_numeric(cell) for row in below for cell in row) and _has_header(first, below, missing)
+            return i if is_table and not any(map(is_numeric, present)) else 0
+        if not present or is_numeric(present[0]):
+            break
+    return 0
+
+
+def _without_titles(
+    rows: list[tuple[int, list[str]]], missing: set[str], notes: list[str]
+) -> list[tuple[int, list[str]]]:
+    number = _num_titles(rows, missing)
+    if number:
+        title = next(cell for cell in rows[0][1] if cell)
+        more = f" and {number - 1} more" if number > 1 else ""
+        notes.append(f"Left out as a title above the table: {short(title)}{more}. If it is a row, use --header False.")
+    return rows[number:]
+
+
 def _named(
     path: Path,
     rows: list[tuple[int, list[str]]],
@@ -258,8 +287,7 @@ def _named(
         if not header and of_fit and set(of_fit) <= {re.sub(r"\s+", " ", cell) for cell in first}:
             header = True
             notes.append(
-                f"Line {line} was read as names, because it holds those of the fit. If it is a row, use header=False "
-                "(--header False)."
+                f"Line {line} was read as names, because it holds those of the fit. If it is a row, use --header False."
             )
     names = list(first) if header else [""] * len(first)
     if header and by_row_name:
@@ -273,7 +301,7 @@ def _named(
     if not header:
         notes.append(
             "No header line was found: columns are named by their position. If the first line holds names, use "
-            "header=True (--header True)."
+            "--header True."
         )
     start = (rows[1] if header else rows[0])[0] - 1
     return Layout(delimiter, unique(names, notes), bool(header), start, line, head)

@@ -80,9 +80,9 @@ def decide_separators(
         if "point?" in seen and not are_groups:
             why = f"numbers have decimal commas, such as {where(german)}" if german else _OF_THE_FIT.format(",")
             raise TableError(
-                f"{path}: {why}, so the point in {where('point?')} is ambiguous. Use decimal=',' (--decimal ,) if it "
+                f"{path}: {why}, so the point in {where('point?')} is ambiguous. Use --decimal , if it "
                 "separates thousands"
-                + (", or write a comma" if german else ", or decimal='.' (--decimal .) if it is a decimal point")
+                + (", or write a comma" if german else ", or --decimal . if it is a decimal point")
             )
         unlike = f", unlike those of the fit: {_OF_THE_FIT.format('.')}" if earlier.decimal == "." else ""
         first = german or ("comma?" if "comma?" in seen else "")
@@ -108,8 +108,5 @@ def decide_separators(
         notes.append(f"Commas in numbers were read as thousands separators, such as in {where(first)}{why}.")
         return Separators(".", ","), Separators(".", ",") if is_shown else NOTHING_SHOWN
     if "comma?" in seen:
-        raise TableError(
-            f"{path}: the comma in {where('comma?')} is ambiguous. Use decimal=',' (--decimal ,) or thousands=',' "
-            "(--thousands ,)"
-        )
+        raise TableError(f"{path}: the comma in {where('comma?')} is ambiguous. Use --decimal , or --thousands ,")
     return POINT, POINT if english else NOTHING_SHOWN

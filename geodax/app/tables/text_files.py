@@ -1,6 +1,7 @@
 """Reads the bytes and the text of users' tables: compression, encoding, and detection of files that are not text."""
 
 import codecs
+import contextlib
 import functools
 import gzip
 import io
@@ -148,7 +149,9 @@ def text_file(path: Path, head: bytes, encoding: str | None, notes: list[str]) -
         raise TableError(f"{path} is a damaged gzip file ({error}). Get a new copy") from error
     except UnicodeError as error:
         if given is None and encoding == "utf-8":
-            notes.append("The file is not UTF-8 and was read as Latin-1. Check names with accents.")
+            notes.append("The file is not UTF-8 and was read as Windows-1252 or Latin-1. Check names with accents.")
+            with contextlib.suppress(TableError):  # five bytes have no character there
+                return text_file(path, head, "cp1252", notes)
             return text_file(path, head, "latin-1", notes)
         raise TableError(f"{path}, line {line}: not {encoding} ({error}). Use another encoding") from error
     return TextFile(path, encoding or "utf-8")

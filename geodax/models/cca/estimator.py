@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from geodax._wording import argument
 from geodax.mcmc.nuts import nuts
 from geodax.models.cca import density
 from geodax.models.cca import pooling as cca_pooling
@@ -241,6 +242,8 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         is_hierarchical = cca_pooling.checked_pooling(_OWNER, self.pooling) == "hierarchical"
         views = self._views(X, reset=True)
         n_1, n_2 = views.first.shape[1], views.second.shape[1]
+        if min(n_1, n_2) < 2:
+            raise ValueError(f"{_OWNER}: each view needs at least two columns, found {n_1} and {n_2}.")
         sizes = (self.n_shared, self.n_view_1, self.n_view_2)
         for name, size, most in zip(
             ("n_shared", "n_view_1", "n_view_2"), sizes, (min(n_1, n_2), n_1, n_2), strict=True
@@ -249,7 +252,9 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         labels = group_labels(_OWNER, X, groups, len(views.first), () if is_hierarchical else ("all",))
         units = units_within(_OWNER, views, labels, standardize=self.standardize)
         if is_hierarchical and len(units.groups) < 2:
-            raise ValueError(f"{_OWNER}: a hierarchy needs at least two groups, found one; use pooling='separate'.")
+            raise ValueError(
+                f"{_OWNER}: a hierarchy needs at least two groups, found one; use {argument('pooling', 'separate')}."
+            )
         self.units_, self.row_groups_ = units, labels
         self.center_, self.spread_, self.groups_, self.view_names_ = units
         rows = units.rows(_OWNER, {1: views.first, 2: views.second}, labels)

@@ -40,6 +40,7 @@ import numpy as np
 from jaxtyping import Float
 
 from geodax._types import Array, LogDensity, Position, PRNGKey
+from geodax._wording import argument
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -76,7 +77,7 @@ def checked_pooling(owner: str, pooling: str) -> Pooling:
     for known in POOLINGS:
         if known == pooling:
             return known
-    raise ValueError(f"{owner}: pooling must be one of {', '.join(POOLINGS)}, found {pooling!r}.")
+    raise ValueError(f"{owner}: {argument('pooling')} must be one of {', '.join(POOLINGS)}, found {pooling!r}.")
 
 
 def manifold(pooling: Pooling) -> AbstractManifold | None:

@@ -12,6 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from geodax import _checks
+from geodax._wording import argument
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -123,8 +124,8 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         if link != "log":
             is_allowed &= values <= 1
         if not is_allowed.all():
-            wanted = "counts 0, 1, 2, ..." if link == "log" else "0 and 1 (link='log' is for counts)"
-            raise ValueError(f"Eigenmodel: link {link!r} needs {wanted}, found {values[~is_allowed][0]}.")
+            wanted = "counts 0, 1, 2, ..." if link == "log" else f"0 and 1 ({argument('link', 'log')} is for counts)"
+            raise ValueError(f"Eigenmodel: {argument('link', link)} needs {wanted}, found {values[~is_allowed][0]}.")
         self.n_features_in_ = len(matrix)
         return matrix
 
@@ -251,7 +252,9 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         for link in density.LINKS:
             if link == self.link:
                 return link
-        raise ValueError(f"Eigenmodel: link must be one of {', '.join(density.LINKS)}, found {self.link!r}.")
+        raise ValueError(
+            f"Eigenmodel: {argument('link')} must be one of {', '.join(density.LINKS)}, found {self.link!r}."
+        )
 
     def _checked_pairs(self, X: Any) -> np.ndarray:
         chosen = np.asarray(X)

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from geodax import _checks
 from geodax.models.factorization import density
 from geodax.models.factorization.options import FactorizationOptions
 from geodax.models.factorization.predictive import as_pairs, draws_at, names_of_columns, places
@@ -121,11 +122,7 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
             "LowRankFactorization", "rank", self.rank, smaller, f"the fewer of {len(self.users_)} users and "
             f"{len(self.items_)} items"
         )  # fmt: skip
-        if self.factorization not in density.FACTORIZATIONS:
-            raise ValueError(
-                f"LowRankFactorization: factorization must be one of {list(density.FACTORIZATIONS)}, found "
-                f"{self.factorization!r}."
-            )
+        _checks.chosen("LowRankFactorization", "factorization", self.factorization, tuple(density.FACTORIZATIONS))
         require_positive(self, "interaction_scale", "offset_scale")
         self._settings().check_numbers()
         self._form = density.make_form(

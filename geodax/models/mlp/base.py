@@ -14,6 +14,7 @@ from sklearn.utils import Tags, _safe_indexing
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _checks, nn
+from geodax._wording import argument, in_python
 from geodax.models.missing import (
     NUM_DRAWS,
     JointNormal,
@@ -185,9 +186,11 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         try:
             widths = tuple(_checks.whole(owner, "a width", width, least=-_checks.LARGEST) for width in self.widths)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"widths must be integers such as (50, 50), found {self.widths!r}.") from error
+            raise ValueError(
+                f"{argument('widths')} must be integers such as (50, 50), found {self.widths!r}."
+            ) from error
         if any(width < 1 for width in widths):
-            raise ValueError(f"widths must be positive, found {self.widths!r}.")
+            raise ValueError(f"{argument('widths')} must be positive, found {self.widths!r}.")
         problem = NetworkProblem(
             in_features=int(self.n_features_in_) + len(self.indicators_),
             widths=widths,
@@ -217,8 +220,8 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         number = max(1, round(share * num_rows)) if share > 0 else 0  # a share that was asked for is a row at least
         if num_rows - number < _LEAST_ROWS:
             raise ValueError(
-                f"calibration_fraction={share} leaves {num_rows - number} of {num_rows} rows to fit; at least "
-                f"{_LEAST_ROWS} are needed."
+                f"{argument('calibration_fraction', share)} leaves {num_rows - number} of {num_rows} rows to fit; at "
+                f"least {_LEAST_ROWS} are needed."
             )
         return np.sort(np.random.default_rng(self._seed()).permutation(num_rows)[:number])
 
@@ -244,13 +247,16 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         others = [_SPACING_LAW if has_spacings else _NOISE_LAW]
         if isinstance(self.prior, nn.Priors):
             return nn.Priors([*self.prior.rules, *others])
+        known = f"{argument('prior')} must be one of {list(_LAWS)}{in_python(', or rules as for gx.nn.Priors')}"
         if not isinstance(self.prior, str | Sequence):
             found = _checks.described(self.prior)
-            raise TypeError(f"prior must be one of {list(_LAWS)}, or rules as for gx.nn.Priors, found {found}.")
+            raise TypeError(f"{known}, found {found}.")
         if not isinstance(self.prior, str):
             return nn.Priors([*self.prior, *others])
         if self.prior not in _LAWS:
-            raise ValueError(f"prior must be one of {list(_LAWS)}, or rules as for gx.nn.Priors, found {self.prior!r}.")
+            raise ValueError(f"{known}, found {self.prior!r}.")
+        if not (isinstance(self.prior_scale, str) and self.prior_scale == "fan_in"):
+            _checks.number(type(self).__name__, "prior_scale", self.prior_scale, above=0.0)
         rules = [*others, ("*", _LAWS[self.prior](self.prior_scale))]
         if self.orthogonal and num_hidden and isinstance(self.prior_scale, str):
             rules.insert(0, (f"*layers.{num_hidden}.weight", _LAWS[self.prior](_SCALE_AFTER_ORTHONORMAL)))

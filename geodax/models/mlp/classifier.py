@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from geodax import _checks, nn
+from geodax._wording import argument
 from geodax.models.mlp.base import AbstractBayesianMLP
 from geodax.models.mlp.options import MLPClassifierOptions
 from geodax.predict.conformal import prediction_sets
@@ -177,15 +178,16 @@ def places_in_order(classes: np.ndarray, order: Any) -> Int[np.ndarray, " classe
             values = classes.astype(np.float64)
         except (TypeError, ValueError):
             raise ValueError(
-                "BayesianMLPClassifier: likelihood='ordinal' needs the order of classes that are not numbers: "
-                f"class_order=[...] with {', '.join(repr(name) for name in classes.tolist())}, from lowest to highest."
+                f"BayesianMLPClassifier: {argument('likelihood', 'ordinal')} needs the order of classes that are not "
+                f"numbers: {argument('class_order')} with {', '.join(repr(name) for name in classes.tolist())}, from "
+                "lowest to highest."
             ) from None
         return np.argsort(np.argsort(values, kind="stable"), kind="stable")
     names = list(order) if isinstance(order, Sequence | np.ndarray) and not isinstance(order, str) else []
     lacking = [name for name in classes.tolist() if name not in names]
     if lacking or len(set(names)) < len(names):
         raise ValueError(
-            "BayesianMLPClassifier: class_order must be a sequence with each class once, found "
+            f"BayesianMLPClassifier: {argument('class_order')} must be a sequence with each class once, found "
             f"{_checks.described(order)}{f' without {lacking[0]!r}' if lacking else ''}."
         )
     return np.argsort(np.argsort([names.index(name) for name in classes.tolist()]))

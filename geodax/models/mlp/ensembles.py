@@ -15,11 +15,11 @@ import numpy as np
 
 from geodax import _checks, nn
 from geodax._types import PRNGKey
-from geodax.data.batches import batches
+from geodax._wording import argument
+from geodax.data.minibatches import batches
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
 from geodax.models.mlp.stochastic import MOST_ITERATIONS, held_out_training, least_temperature
 from geodax.models.options import kept_in
-from geodax.models.pooling import require_count
 from geodax.nn.likelihoods import apply_network
 from geodax.posterior import Posterior
 from geodax.run.ensembles import train_ensemble
@@ -58,8 +58,8 @@ class NetworkEnsemble(AbstractInference):
         """Create an instance from the estimator's options of the same names."""
         if settings["temperature"] != 1.0:
             raise ValueError(
-                f"temperature must be 1 for inference={settings['inference']!r}, which has none, found "
-                f"{settings['temperature']!r}; use inference='mcmc' for other temperatures."
+                f"{argument('temperature')} must be 1 for {argument('inference', settings['inference'])}, which has "
+                f"none, found {settings['temperature']!r}; use {argument('inference', 'mcmc')} for other temperatures."
             )
         return cls(**{field.name: settings[field.name] for field in dataclasses.fields(cls)})
 
@@ -70,17 +70,18 @@ class NetworkEnsemble(AbstractInference):
             as_number("NetworkEnsemble", "step_size", self.step_size)
         for name in ("batch_size", "num_warmup", "num_chains", "num_samples"):
             if name != "batch_size" or self.batch_size is not None:
-                require_count("NetworkEnsemble", name, getattr(self, name), MOST_ITERATIONS, "a count")
+                _checks.whole("NetworkEnsemble", name, getattr(self, name), most=MOST_ITERATIONS)
         if self.inference != "ensemble" and (problem.orthogonal or problem.rank is not None) and problem.widths:
             raise ValueError(
-                "inference='swag' and 'multi-swag' support only free weights, but orthogonal=True and rank=... put "
-                "them on Stiefel manifolds; use inference='ensemble' or 'mcmc'."
+                f"{argument('inference', self.inference)} supports only free weights, but "
+                f"{argument('orthogonal', True)} and {argument('rank')} put them on Stiefel manifolds; use "
+                f"{argument('inference', 'ensemble')} or 'mcmc'."
             )
         least, path = least_temperature(problem)
         if least > 0.0:
             raise ValueError(
-                f"prior: under a horseshoe with one scale for all of {path} the optimum is an array of zeros; use "
-                "prior='local-horseshoe', or inference='mcmc'."
+                f"with {argument('prior', 'horseshoe')}, which has one scale for all of {path}, the optimum is an "
+                f"array of zeros; use {argument('prior', 'local-horseshoe')}, or {argument('inference', 'mcmc')}."
             )
 
     def form(self, problem: NetworkProblem) -> Form:

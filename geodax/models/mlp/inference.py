@@ -20,6 +20,7 @@ import numpy as np
 
 from geodax import nn
 from geodax._types import Array, Position, PRNGKey, PyTree
+from geodax._wording import argument, in_python
 from geodax.nn.likelihoods import apply_network
 from geodax.run.progress import Reporter
 from geodax.run.sharding import Devices
@@ -196,7 +197,7 @@ def chosen_inference(inference: Any, settings: Mapping[str, Any]) -> AbstractInf
         return inference
     if not isinstance(inference, str) or inference not in INFERENCES:
         raise ValueError(
-            f"inference must be one of {sorted(INFERENCES)}, or a configured inference such as "
-            f"StochasticGradientMCMC(...), found {inference!r}."
+            f"{argument('inference')} must be one of {sorted(INFERENCES)}"
+            f"{in_python(', or a configured inference such as StochasticGradientMCMC(...)')}, found {inference!r}."
         )
     return INFERENCES[inference].from_settings(settings)

@@ -10,6 +10,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from geodax import _checks, nn
+from geodax._wording import argument
 from geodax.models.mlp.base import AbstractBayesianMLP
 from geodax.models.mlp.options import MLPRegressorOptions
 from geodax.models.options import require_targets
@@ -236,7 +237,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
             if is_wrong.any() or not np.all(center > 0):
                 found = f"{y[is_wrong][0]:g}" if is_wrong.any() else "only zeros"
                 raise ValueError(
-                    f"{owner}: likelihood={self.likelihood!r} expects counts in y, integers from 0 to "
+                    f"{owner}: {argument('likelihood', self.likelihood)} expects counts in y, integers from 0 to "
                     f"{_LARGEST_COUNT:,}, found {found}. For other positive numbers take their logarithm."
                 )
             self._base_rate = float(center) if y.ndim == 1 else tuple(center.tolist())

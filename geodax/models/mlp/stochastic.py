@@ -29,11 +29,11 @@ import numpy as np
 
 from geodax import _checks, nn
 from geodax._types import Array, PRNGKey, PyTree, Scalar
-from geodax.data.batches import batches
+from geodax._wording import argument, in_python
+from geodax.data.minibatches import batches
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
 from geodax.models.options import kept_in
-from geodax.models.pooling import require_count
 from geodax.nn.likelihoods import apply_network
 from geodax.posterior import Posterior
 from geodax.run.progress import Reporter
@@ -102,29 +102,33 @@ class StochasticGradientMCMC(AbstractInference):
         _checks.chosen("StochasticGradientMCMC", "sampler", self.sampler, tuple(SAMPLERS))
         if self.sampler == "sgrld" and (problem.orthogonal or problem.rank is not None) and problem.widths:
             raise ValueError(
-                "sampler='sgrld' supports only free weights, but orthogonal=True and rank=... put them on Stiefel "
-                "manifolds; use sampler='sghmc'."
+                f"{argument('sampler', 'sgrld')} supports only free weights, but {argument('orthogonal', True)} and "
+                f"{argument('rank')} put them on Stiefel manifolds; use {argument('sampler', 'sghmc')}."
             )
         is_named = isinstance(self.metric, str) and self.metric in METRICS
         if not isinstance(self.metric, metrics.AbstractMetric) and not is_named:
             raise ValueError(
-                f"metric must be one of {list(METRICS)}, or a metric such as gx.metrics.Monge(alpha2=1.0), found "
+                f"{argument('metric')} must be one of {list(METRICS)}"
+                f"{in_python(', or a metric such as gx.metrics.Monge(alpha2=1.0)')}, found "
                 f"{_checks.described(self.metric)}."
             )
         self.check_numbers()
         kicked = [path for path, size, law in _horseshoes(problem) if law.has_kicks(size)]
         if self.temperature > 0.0 and kicked:
             raise ValueError(
-                f"prior: the horseshoe of {kicked[0]} has a density with a pole at zero, which gives samplers without "
-                "an acceptance test Cauchy tails at any step size; set a least scale, such as "
-                "nn.Horseshoe(local=True, least_scale=0.1)."
+                f"{argument('prior')}: the horseshoe of {kicked[0]} has a density with a pole at zero, which gives "
+                "samplers without an acceptance test Cauchy tails at any step size; "
+                + in_python(
+                    "set a least scale, such as nn.Horseshoe(local=True, least_scale=0.1).",
+                    f"use {argument('prior', 'local-horseshoe')}.",
+                )
             )
         least, path = least_temperature(problem)
         if least > 0.0 and self.temperature <= least:
             raise ValueError(
-                f"temperature={self.temperature:g} leaves no proper posterior: the horseshoe with one scale for all of "
-                f"{path} collapses the array to zero at temperatures up to {least:g}. Use temperature=1, or "
-                "prior='local-horseshoe'."
+                f"{argument('temperature', self.temperature)} leaves no proper posterior: the horseshoe with one "
+                f"scale for all of {path} collapses the array to zero at temperatures up to {least:g}. Use "
+                f"{argument('temperature', 1)}, or {argument('prior', 'local-horseshoe')}."
             )
 
     def check_numbers(self) -> None:
@@ -135,7 +139,7 @@ class StochasticGradientMCMC(AbstractInference):
         for name in ("batch_size", "num_samples", "thinning", "num_chains", "num_warmup"):
             is_left_out = name == "batch_size" and self.batch_size is None
             if not is_left_out and (name != "num_warmup" or self.num_warmup != 0 or self.step_size is None):
-                require_count("StochasticGradientMCMC", name, getattr(self, name), MOST_ITERATIONS, "a count")
+                _checks.whole("StochasticGradientMCMC", name, getattr(self, name), most=MOST_ITERATIONS)
 
     def form(self, problem: NetworkProblem) -> Form:
         """Draws are networks as built by the problem."""
@@ -332,5 +336,8 @@ def _metric(settings: StochasticGradientMCMC, num_data: int) -> metrics.Abstract
     if isinstance(metric, metrics.Frozen) or (settings.sampler == "sgrld" and metric.has_exact_drift):
         return metric
     if settings.num_warmup == 0:
-        raise ValueError("metric: expected num_warmup > 0, because metrics adapt during warm-up; or use 'identity'.")
+        raise ValueError(
+            f"{argument('metric')} adapts during warm-up, which needs {argument('num_warmup')} > 0; "
+            f"or use {argument('metric', 'identity')}."
+        )
     return metrics.Frozen(metric, after=settings.num_warmup)

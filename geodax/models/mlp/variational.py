@@ -28,9 +28,9 @@ import numpy as np
 
 from geodax import _checks, nn
 from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar, Schedule
+from geodax._wording import argument
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
 from geodax.models.options import kept_in
-from geodax.models.pooling import require_count
 from geodax.nn.likelihoods import apply_network
 from geodax.run.fit import fit
 from geodax.run.progress import Reporter
@@ -79,8 +79,8 @@ class VariationalInference(AbstractInference):
         names = ("step_size", "batch_size", "num_warmup", "num_samples", "num_chains")
         if settings["temperature"] != 1.0:
             raise ValueError(
-                f"temperature must be 1 for variational inference, found {settings['temperature']!r}; use "
-                "inference='mcmc' for other temperatures."
+                f"{argument('temperature')} must be 1 for variational inference, found {settings['temperature']!r}; "
+                f"use {argument('inference', 'mcmc')} for other temperatures."
             )
         return cls(**{name: settings[name] for name in names})
 
@@ -88,14 +88,14 @@ class VariationalInference(AbstractInference):
         """Raise ValueError for structured weights, non-normal priors, and numbers out of range."""
         if problem.orthogonal or problem.rank is not None:
             raise ValueError(
-                f"inference={self.kind!r} supports only free weights, but orthogonal=True and rank=... put them on "
-                "Stiefel manifolds; use inference='mcmc'."
+                f"{argument('inference', self.kind)} supports only free weights, but {argument('orthogonal', True)} "
+                f"and {argument('rank')} put them on Stiefel manifolds; use {argument('inference', 'mcmc')}."
             )
         if self.step_size is not None:
             as_number("VariationalInference", "step_size", self.step_size)
         for name in ("batch_size", "num_samples", "num_chains", "num_warmup"):
             if getattr(self, name) is not None or name != "batch_size":
-                require_count("VariationalInference", name, getattr(self, name), _MOST_STEPS, "a count")
+                _checks.whole("VariationalInference", name, getattr(self, name), most=_MOST_STEPS)
         jax.eval_shape(lambda key: self.start(problem, key), jax.random.key(0))
 
     def form(self, problem: NetworkProblem) -> Form:
@@ -108,7 +108,8 @@ class VariationalInference(AbstractInference):
         network = problem.build(key_network)
         if isinstance(network, nn.Hierarchical):
             raise ValueError(
-                f"inference={self.kind!r} requires normal priors; use prior='gaussian', or inference='mcmc'."
+                f"{argument('inference', self.kind)} requires normal priors; use {argument('prior', 'gaussian')}, or "
+                f"{argument('inference', 'mcmc')}."
             )
         inner = network.network if isinstance(network, nn.WithNoise) else network
         priors = _without_noise(problem.priors) if isinstance(network, nn.WithNoise) else problem.priors
@@ -210,7 +211,8 @@ class NaturalGradient(VariationalInference):
         network = problem.build(key)
         if isinstance(network, nn.Hierarchical):
             raise ValueError(
-                f"inference={self.kind!r} requires normal priors; use prior='gaussian', or inference='mcmc'."
+                f"{argument('inference', self.kind)} requires normal priors; use {argument('prior', 'gaussian')}, or "
+                f"{argument('inference', 'mcmc')}."
             )
         return network
 
@@ -221,7 +223,8 @@ class NaturalGradient(VariationalInference):
         self.method(problem, problem.build(jax.random.key(0)), problem.log_likelihood(as_bound=True), 1)
         if self.kind == "noisy-kfac" and problem.num_incomplete:
             raise ValueError(
-                "inference='noisy-kfac' needs one input for each row, and cells are missing; use inference='ivon'."
+                f"{argument('inference', 'noisy-kfac')} needs one input for each row, and cells are missing; use "
+                f"{argument('inference', 'ivon')}."
             )
 
     def method(self, problem: NetworkProblem, start: Any, likelihood: Any, num_data: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
 from geodax import _checks
+from geodax._wording import argument
 
 
 def row_weights(
@@ -45,7 +46,7 @@ def row_weights(
         weights = weights * (weights.sum() / np.sum(totals > 0) * shares)[numbers]
     elif class_weight is not None:
         raise TypeError(
-            f"{owner}: class_weight must be a dict of weights by class, 'balanced' or None, found "
+            f"{owner}: {argument('class_weight')} must be a dict of weights by class, 'balanced' or None, found "
             f"{_checks.described(class_weight)}."
         )
     if not (weights > 0).any() or (weights < 0).any():

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import gammaln
 
 from geodax import _checks
+from geodax._wording import argument
 
 Law = Literal["poisson", "negative-binomial"]
 LAWS: tuple[Law, ...] = ("poisson", "negative-binomial")
@@ -105,4 +106,4 @@ def checked_law(name: str) -> Law:
     for law in LAWS:
         if law == name:
             return law
-    raise ValueError(f"NetworkHMM: counts must be one of {', '.join(LAWS)}, found {name!r}.")
+    raise ValueError(f"NetworkHMM: {argument('counts')} must be one of {', '.join(LAWS)}, found {name!r}.")

@@ -12,6 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _checks
+from geodax._wording import argument, in_python
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -310,12 +311,14 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
     def _check_fit(self, data: Float[np.ndarray, "rows n"]) -> None:
         num_columns = data.shape[1]
         if isinstance(self.n_components, str) and self.n_components != "auto":
-            raise ValueError(f"BayesianPCA: n_components must be an integer or 'auto', found {self.n_components!r}.")
+            raise ValueError(
+                f"BayesianPCA: {argument('n_components')} must be an integer or 'auto', found {self.n_components!r}."
+            )
         p = 1 if self.n_components == "auto" else _checks.whole("BayesianPCA", "n_components", self.n_components)
         if p > num_columns:
             raise ValueError(
-                f"BayesianPCA: expected n_components <= n_features, found {p} components for data with n_features = "
-                f"{num_columns}; choose n_components <= {num_columns}, better well below it."
+                f"BayesianPCA: {argument('n_components')} must be at most {num_columns}, the number of columns"
+                f"{in_python(f' (n_features = {num_columns})')}, found {p}; choose one well below it."
             )
         require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale")
         empty = np.flatnonzero(np.isnan(data).all(axis=0))

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from geodax._wording import argument, in_python
 from geodax.mcmc.nuts import nuts
 from geodax.models.missing import (
     NUM_DRAWS,
@@ -125,8 +126,8 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         require_positive(self, "bias_scale", "output_scale", "noise_scale", "weight_scale")
         if form == UnitNetworkForm("unit", "separate") and inputs.shape[1] == 1:
             raise ValueError(
-                "UnitNetworkRegressor: with one input (n_features = 1) a unit weight vector is only a sign. Use "
-                "bias='joint', which combines weight and bias into one unit vector."
+                f"UnitNetworkRegressor: with one input{in_python(' (n_features = 1)')} a unit weight vector is only a "
+                f"sign. Use {argument('bias', 'joint')}, which combines weight and bias into one unit vector."
             )
         require_values("UnitNetworkRegressor", inputs, getattr(self, "feature_names_in_", None))
         self.center_, self.spread_ = moments(inputs)
@@ -264,7 +265,8 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
                 if (weights, bias) == (self.weights, self.bias):
                     return UnitNetworkForm(weights, bias)
         raise ValueError(
-            "UnitNetworkRegressor: weights must be 'unit' or 'free' and bias 'joint' or 'separate', found "
+            f"UnitNetworkRegressor: {argument('weights')} must be 'unit' or 'free', and {argument('bias')} 'joint' or "
+            "'separate', found "
             f"{self.weights!r} and {self.bias!r}."
         )
 

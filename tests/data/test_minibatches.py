@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
-from geodax.data.batches import _permuted
+from geodax.data.minibatches import _permuted
 
 
 def rows(batches, key, count):

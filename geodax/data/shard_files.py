@@ -18,8 +18,8 @@ import numpy as np
 
 from geodax import _checks
 from geodax._types import PyTree
-from geodax.data.batches import Batches, Stream
 from geodax.data.errors import DataError
+from geodax.data.minibatches import Batches, Stream
 
 
 class Column:

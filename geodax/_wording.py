@@ -1,0 +1,52 @@
+"""How messages name arguments: as in Python, or as another front end of the library names them.
+
+An error that names an argument makes the name by :func:`argument`; a front end that calls the library within
+:func:`named_by` chooses the form, and the message is in its terms from the start.
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+UNSET: Any = object()
+"""Stands for an argument whose value a message does not give."""
+
+
+def _in_python(name: str, value: Any) -> str:
+    return name if value is UNSET else f"{name}={value!r}"
+
+
+_FORM: contextvars.ContextVar[Callable[[str, Any], str]] = contextvars.ContextVar("form", default=_in_python)
+
+
+def argument(name: str, value: Any = UNSET) -> str:
+    """Return the name of an argument, with its value if one is given.
+
+    Args:
+        name: The name in Python.
+        value: The value.
+
+    Returns:
+        Such as ``num_warmup`` or ``inference='mcmc'``, or the front end's form of it.
+    """
+    return _FORM.get()(name, value)
+
+
+def in_python(text: str, otherwise: str = "") -> str:
+    """Return ``text`` for callers in Python, and ``otherwise`` for those of another front end."""
+    return text if _FORM.get() is _in_python else otherwise
+
+
+@contextlib.contextmanager
+def named_by(form: Callable[[str, Any], str]) -> Iterator[None]:
+    """Let a front end name the arguments in messages.
+
+    Args:
+        form: Function of a name and a value, or :data:`UNSET`, that returns what :func:`argument` returns.
+    """
+    token = _FORM.set(form)
+    try:
+        yield
+    finally:
+        _FORM.reset(token)
