@@ -25,7 +25,7 @@ from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.mass_matrix import MassMatrix, Rows, estimate, no_rows, room_for, row_of, rows_to_keep, with_rows
-from geodax.mcmc.step_size import DualAveraging, Point, current_step, observe, one_step, point_of, restart, search_step
+from geodax.mcmc.step_size import DualAveraging, current_step, observe, point_of, restart, search_alone
 from geodax.mcmc.trajectories import Integrator
 
 
@@ -134,14 +134,9 @@ def window_adaptation(
                 num_kept = jnp.asarray(num_rows)[step]
                 scale, correlation = estimate(rows, num_kept, scale, state.position, correlation)
             mass = MassMatrix(scale, correlation)
-
-            def attempt(point: Point, step_size: Scalar, round_: Array):
-                key = jax.random.fold_in(rng_key, round_)
-                acceptance, other, next_step = one_step(key, integrator, manifold, point, mass, step_size)
-                return acceptance > target_acceptance_rate, other, next_step
-
-            longest = manifold.max_time(state.position, scale)
-            point, step_size = search_step(attempt, point_of(state), state.step_size, longest)
+            point, step_size = search_alone(
+                rng_key, integrator, manifold, point_of(state), mass, state.step_size, target_acceptance_rate
+            )
             state = state._replace(**point._asdict(), **mass._asdict(), step_size=step_size)
             return state, restart(step_size), jax.tree.map(jnp.zeros_like, variance)
 
