@@ -47,7 +47,7 @@ class WarmupState(NamedTuple):
 
 
 def window_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
-    """Stan's warm-up schedule.
+    """Stan's warm-up schedule. Below 150 iterations the last phase is longer: ten iterations are too few for a step size.
 
     Args:
         num_warmup: Number of warm-up iterations.
@@ -59,7 +59,7 @@ def window_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
     if num_warmup < 20:
         return doubling_windows(num_warmup, num_warmup, num_warmup, 1)
     if num_warmup < 150:
-        first, stop = int(0.15 * num_warmup), num_warmup - int(0.1 * num_warmup)
+        first, stop = int(0.15 * num_warmup), num_warmup - min(20, num_warmup // 2)
         return doubling_windows(num_warmup, first, stop, stop - first)
     return doubling_windows(num_warmup, 75, num_warmup - 50, 25)
 
