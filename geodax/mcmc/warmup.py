@@ -47,7 +47,7 @@ class WarmupState(NamedTuple):
 
 
 def window_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
-    """Stan's warm-up schedule. Below 150 iterations the last phase is longer: ten iterations are too few for a step size.
+    """Stan's warm-up schedule, but with a longer last phase below 150 iterations: a tenth is too few for a step size.
 
     Args:
         num_warmup: Number of warm-up iterations.
