@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 
@@ -12,7 +13,8 @@ def to_arviz(draws: xr.DataTree) -> Any:
         draws: Draws of :func:`geodax.sample`, of :func:`geodax.interop.numpyro.sample`, or of a store.
 
     Returns:
-        The same draws as an ``arviz.InferenceData`` for ArviZ 0.23; the DataTree itself for ArviZ 1.x, which takes it.
+        The same draws as an ``arviz.InferenceData`` for ArviZ 0.23, as a DataTree for ArviZ 1.x. Axes without labels
+        are numbered, which some plots of ArviZ 1.x need.
 
     Raises:
         ImportError: If ArviZ is not installed.
@@ -20,6 +22,11 @@ def to_arviz(draws: xr.DataTree) -> Any:
     import arviz
 
     inference_data = vars(arviz).get("InferenceData")  # ArviZ 1.x warns where its attribute is asked for
+    groups = {name: _numbered(group.to_dataset()) for name, group in draws.items()}
     if inference_data is None:
-        return draws
-    return inference_data(attrs=draws.attrs, **{name: group.to_dataset() for name, group in draws.items()})
+        return draws.assign({name: xr.DataTree(group) for name, group in groups.items()})
+    return inference_data(attrs=draws.attrs, **groups)
+
+
+def _numbered(group: xr.Dataset) -> xr.Dataset:
+    return group.assign_coords({axis: np.arange(n) for axis, n in group.sizes.items() if axis not in group.coords})

@@ -16,7 +16,7 @@ Sorted = Float[np.ndarray, "variable place"]
 Order = Int[np.ndarray, "variable place"]
 
 LARGEST_RHAT = 1.01
-_DISAGREEMENT = 1.05  # an R-hat that is reported whatever the effective draws
+LARGEST_BOUND = 1.05  # an R-hat that is reported whatever the effective draws
 _FALSE_ALARMS = 0.01  # fraction of checks of independent draws that may report that chains disagree
 
 
@@ -211,7 +211,7 @@ def rhat_bound(num_groups: int, size: Any, expected: float, false_alarms: float)
 
 def rhat_bounds(
     rhats: Float[np.ndarray, " number"],
-    ess_bulk: Float[np.ndarray, " number"],
+    effective_draws: Float[np.ndarray, " number"],
     num_chains: int,
     num_draws: int,
     num_superchains: int | None,
@@ -222,7 +222,7 @@ def rhat_bounds(
         least = rhat_bound(num_superchains, num_chains * num_draws // num_superchains, 0.0, false_alarms)
         return np.full(len(rhats), max(LARGEST_RHAT, float(least)))
     num_groups, size = 2 * num_chains, num_draws // 2
-    effective = ess_bulk / num_groups
+    effective = effective_draws / num_groups
     effective = np.clip(np.where(np.isnan(effective), size, effective), 2, max(size, 2))
-    by_effect = np.minimum(rhat_bound(num_groups, effective, 1.0, false_alarms), _DISAGREEMENT)
+    by_effect = np.minimum(rhat_bound(num_groups, effective, 1.0, false_alarms), LARGEST_BOUND)
     return np.maximum(by_effect, max(LARGEST_RHAT, float(rhat_bound(num_groups, size, 1.0, false_alarms))))

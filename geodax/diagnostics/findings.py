@@ -31,6 +31,7 @@ from geodax.diagnostics.summary import (
     as_arrays,
     as_variables,
     chains_and_draws,
+    rhats_with_sizes,
     statistic,
     summarize,
 )
@@ -114,7 +115,7 @@ def check(
     ]
     if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
         rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
-        rhats, sizes = np.array([(row.rhat, row.ess_bulk) for row in rows]).reshape(-1, 2).T
+        rhats, sizes = rhats_with_sizes(draws, rows)
         bounds = rhat_bounds(rhats, sizes, num_chains, num_draws, num_superchains)
         findings += _disagreeing_chains(
             rows, num_chains, [name for name, values in draws.items() if are_orthonormal(values)], bounds

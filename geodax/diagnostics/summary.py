@@ -1,7 +1,7 @@
 """A summary table of the draws: location, accuracy, and agreement of the chains for each number."""
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,8 @@ from jaxtyping import Float, Real
 
 from geodax import _checks
 from geodax._files import named
-from geodax.diagnostics.convergence import convergence, e_bfmi, nested_rhat, over_pieces
+from geodax.diagnostics.chain_statistics import LARGEST_BOUND, LARGEST_RHAT
+from geodax.diagnostics.convergence import convergence, e_bfmi, ess, nested_rhat, over_pieces
 from geodax.run.blocks import number_blocks
 
 _PRINTED_ROWS = 40
@@ -143,6 +144,35 @@ def summarize(
     return Summary(tuple(rows), num_chains, num_draws, _sampler_figures(sample_stats))
 
 
+def rhats_with_sizes(draws: Mapping[str, Any], rows: Sequence[SummaryRow]) -> tuple[np.ndarray, np.ndarray]:
+    """Return R-hat of each row and the number of effective draws that it should be judged by.
+
+    R-hat compares centres and spreads, and draws of NUTS often have more effective ones of a centre than of a spread.
+    So the number is the smaller one of the bulk and of the distances from the median, which are only computed where
+    they can matter, at R-hats between its two limits.
+
+    Args:
+        draws: The draws, by name.
+        rows: Their summary.
+    """
+    doubtful = {row.name for row in rows if LARGEST_RHAT < row.rhat <= LARGEST_BOUND}
+    folded: dict[str, float] = {}
+    for name, values in draws.items():
+        names = row_names(name, values.shape[2:]) if 0 not in values.shape else []
+        parts = _parts(values)
+        if doubtful.isdisjoint(row + part for row in names for part in parts):
+            continue
+        for chosen, block in number_blocks(values):
+            for part, of in parts.items():
+                rows_of_block = [row + part for row in names[chosen]]
+                places = [i for i, row in enumerate(rows_of_block) if row in doubtful]
+                if places:
+                    sizes = ess(of(block)[..., places], method="folded")
+                    folded |= {rows_of_block[i]: float(size) for i, size in zip(places, sizes, strict=True)}
+    sizes = [np.fmin(row.ess_bulk, folded.get(row.name, np.nan)) for row in rows]
+    return np.array([row.rhat for row in rows]), np.array(sizes)
+
+
 def as_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Convert a mapping or a group of a DataTree (without its coordinates) to arrays by name.
 
@@ -246,7 +276,7 @@ def _rows(name: str, values: Any, num_superchains: int | None) -> list[SummaryRo
     if 0 in values.shape:
         return []
     names = row_names(name, values.shape[2:])
-    parts = {".real": np.real, ".imag": np.imag} if values.dtype.kind == "c" else {"": np.asarray}
+    parts = _parts(values)
     rows: dict[str, list[SummaryRow]] = {part: [] for part in parts}
     for chosen, block in number_blocks(values):
         for part, of in parts.items():
@@ -256,6 +286,10 @@ def _rows(name: str, values: Any, num_superchains: int | None) -> list[SummaryRo
                 for row_name, *numbers in zip(names[chosen], *columns, strict=True)
             ]
     return [row for of_part in rows.values() for row in of_part]
+
+
+def _parts(values: Any) -> dict[str, Callable[[Any], np.ndarray]]:
+    return {".real": np.real, ".imag": np.imag} if values.dtype.kind == "c" else {"": np.asarray}
 
 
 def _columns(values: Real[np.ndarray, "chain draw number"], num_superchains: int | None) -> list[np.ndarray]:

@@ -2,9 +2,10 @@ r"""Warm-up of many chains at once: one step size, one set of scales and one tra
 
 Step size: dual averaging (:mod:`geodax.mcmc.step_size`) with the mean acceptance rate over the chains. A chain that
 starts far out may reject every step size that suits the others, with little effect on that mean; until the last phase
-the acceptance rate of such a chain replaces the mean. Scales: those of :mod:`geodax.mcmc.warmup`, from the draws of all
-chains in windows that double in length; with many chains windows can be short. Length: if the sampler has one, its mean
-time :math:`T` climbs
+the acceptance rate of such a chain replaces the mean. Before the first search for the shared step size each chain has
+one of its own, which moves the chain where the density is extremely steep. Scales: those of :mod:`geodax.mcmc.warmup`,
+from the draws of all chains in windows that double in length; with many chains windows can be short. Length: if the
+sampler has one, its mean time :math:`T` climbs
 
 .. math::
     J(T) = \log D(T) + \log S(T) - \log T, \qquad
@@ -41,7 +42,17 @@ from geodax.mcmc.mass_matrix import (
     rows_to_keep,
     with_rows,
 )
-from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step, point_of, restart, search_step
+from geodax.mcmc.step_size import (
+    DualAveraging,
+    Point,
+    current_step,
+    observe,
+    one_step,
+    point_of,
+    restart,
+    search_alone,
+    search_step,
+)
 from geodax.mcmc.trajectories import Integrator
 from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale, squared
 
@@ -114,7 +125,12 @@ def joint_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def joint_adaptation(
-    integrator: Integrator, manifold: AbstractManifold, *, num_warmup: int, target_acceptance_rate: float
+    integrator: Integrator,
+    manifold: AbstractManifold,
+    *,
+    num_warmup: int,
+    target_acceptance_rate: float,
+    first_moves: tuple[Integrator, AbstractManifold],
 ) -> Adaptation:
     """Build the warm-up of HMC and NUTS with many chains.
 
@@ -123,6 +139,7 @@ def joint_adaptation(
         manifold: Geometry of the position.
         num_warmup: Number of warm-up iterations.
         target_acceptance_rate: Target for the step size.
+        first_moves: Step of Hamiltonian dynamics and its manifold, which move chains away from bad starts.
 
     Returns:
         The pair of functions that :func:`geodax.sample` calls. PRNG keys, states and infos have a leading chain
@@ -141,10 +158,23 @@ def joint_adaptation(
         rows = no_rows(room, first.correlation)
         return JointWarmup(restart(first.step_size, _BOLDNESS), empty_variance(first), rows, length, acceptance)
 
+    def come_near(rng_keys: Array, states):
+        """Move the chains that start far out, each by a search of its own; the median of the step sizes found."""
+
+        def alone(key: Array, state) -> tuple[Point, Scalar]:
+            key = jax.random.split(key)[0]
+            return search_alone(key, *first_moves, point_of(state), state.mass, state.step_size, target_acceptance_rate)
+
+        points, step_sizes = jax.vmap(alone)(rng_keys, states)
+        return states._replace(**points._asdict()), jnp.median(step_sizes)
+
     def update(rng_keys: Array, warmup: JointWarmup, states, infos, step: Array):
         tuned = jax.tree.map(lambda x: x[0], states)  # tuned values are the same in all chains
         longest = manifold.max_time(tuned.position, tuned.scale)
         is_last_phase = step >= last_phase
+        states, first_step = jax.lax.cond(
+            step == 0, come_near, lambda _, states: (states, tuned.step_size), rng_keys, states
+        )
         acceptance = _MEMORY * warmup.acceptance + (1.0 - _MEMORY) * infos.acceptance_rate
         least = jnp.where(is_last_phase, 0.0, _STANDSTILL * target_acceptance_rate)
         error = target_acceptance_rate - _observed_acceptance(infos.acceptance_rate, acceptance, least)
@@ -170,6 +200,7 @@ def joint_adaptation(
             mass = MassMatrix(new_scale(manifold, variance, old.scale), old.correlation)
             if num_rows is not None:
                 mass = estimate(rows, jnp.asarray(num_rows)[step], mass.scale, tuned.position, old.correlation)
+            step_size = jnp.where(step == 0, first_step, step_size)
             found = _search(rng_keys, integrator, manifold, states, mass, step_size, target_acceptance_rate)
             if isinstance(length, LengthSearch):
                 # a new unit of time; J can have many maxima, and the first is climbed from below

@@ -129,12 +129,11 @@ def exact_algorithm(
     if mass_matrix is not None:
         _checks.chosen(name, "mass_matrix", mass_matrix, KINDS)
     evaluate = logdensity_and_gradient(logdensity_fn, geometry)
+    manifold, integrator = geometry, leapfrog(evaluate, geometry)
+    first_moves = (integrator, manifold)
     if is_isokinetic:
         manifold = Isokinetic(geometry)
         integrator = isokinetic_leapfrog(evaluate, manifold)
-    else:
-        manifold = geometry
-        integrator = leapfrog(evaluate, manifold)
     trajectory = build_trajectory(integrator, manifold)
 
     @full_precision()
@@ -180,7 +179,11 @@ def exact_algorithm(
 
     def adapt_jointly(num_warmup: int) -> Adaptation:
         return joint_adaptation(
-            integrator, manifold, num_warmup=num_warmup, target_acceptance_rate=target_acceptance_rate
+            integrator,
+            manifold,
+            num_warmup=num_warmup,
+            target_acceptance_rate=target_acceptance_rate,
+            first_moves=first_moves,
         )
 
     def bind(*args: PyTree) -> SamplingAlgorithm:

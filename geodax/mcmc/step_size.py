@@ -4,7 +4,7 @@ Dual averaging of :math:`\log\varepsilon` towards the target acceptance rate (Ne
 algorithm 6), with observations of one chain or of the mean over many.
 
 A chain that starts where the density is extremely steep rejects every step size that dual averaging could reach, and
-changes of its energy are below the energy's rounding error. So the search moves a chain that is tuned alone. Where a
+changes of its energy are below the energy's rounding error. So the search of a single chain moves it. Where a
 single leapfrog step with a small energy error raises the log density by more than :math:`\dim + 10`, the chain takes
 it, and the search goes on with twice the step size. In a chain that has converged such a rise has a probability of
 :math:`10^{-5}` or less, for it becomes kinetic energy.
@@ -118,6 +118,39 @@ def one_step(
     moved = Point(manifold.renormalize(end.position), end.logdensity, end.logdensity_grad)
     next_step = jnp.where(is_ample, 2.0 * step_size, jnp.zeros_like(step_size))
     return jnp.exp(jnp.minimum(-error, 0.0)), moved, next_step
+
+
+def search_alone(
+    key: PRNGKey,
+    integrator: Integrator,
+    manifold: AbstractManifold,
+    point: Point,
+    mass: MassMatrix,
+    first: Scalar,
+    target: float,
+) -> tuple[Point, Scalar]:
+    """Search for the step size of one chain, and move the chain where the density is extremely steep.
+
+    Args:
+        key: PRNG key.
+        integrator: The leapfrog step.
+        manifold: Geometry of the position.
+        point: Where the chain is.
+        mass: The mass matrix.
+        first: First step size.
+        target: Acceptance probability of a single step that separates small enough from too large.
+
+    Returns:
+        The chain's new point and the step size.
+    """
+
+    def attempt(point: Point, step_size: Scalar, round_: Array):
+        acceptance, other, next_step = one_step(
+            jax.random.fold_in(key, round_), integrator, manifold, point, mass, step_size
+        )
+        return acceptance > target, other, next_step
+
+    return search_step(attempt, point, first, manifold.max_time(point.position, mass.scale))
 
 
 def search_step(

@@ -25,7 +25,7 @@ from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.mass_matrix import MassMatrix, Rows, estimate, no_rows, room_for, row_of, rows_to_keep, with_rows
-from geodax.mcmc.step_size import DualAveraging, Point, current_step, observe, one_step, point_of, restart, search_step
+from geodax.mcmc.step_size import DualAveraging, current_step, observe, point_of, restart, search_alone
 from geodax.mcmc.trajectories import Integrator
 
 
@@ -47,7 +47,7 @@ class WarmupState(NamedTuple):
 
 
 def window_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
-    """Stan's warm-up schedule.
+    """Stan's warm-up schedule, but with a longer last phase below 150 iterations: a tenth is too few for a step size.
 
     Args:
         num_warmup: Number of warm-up iterations.
@@ -59,7 +59,7 @@ def window_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
     if num_warmup < 20:
         return doubling_windows(num_warmup, num_warmup, num_warmup, 1)
     if num_warmup < 150:
-        first, stop = int(0.15 * num_warmup), num_warmup - int(0.1 * num_warmup)
+        first, stop = int(0.15 * num_warmup), num_warmup - min(20, num_warmup // 2)
         return doubling_windows(num_warmup, first, stop, stop - first)
     return doubling_windows(num_warmup, 75, num_warmup - 50, 25)
 
@@ -134,14 +134,9 @@ def window_adaptation(
                 num_kept = jnp.asarray(num_rows)[step]
                 scale, correlation = estimate(rows, num_kept, scale, state.position, correlation)
             mass = MassMatrix(scale, correlation)
-
-            def attempt(point: Point, step_size: Scalar, round_: Array):
-                key = jax.random.fold_in(rng_key, round_)
-                acceptance, other, next_step = one_step(key, integrator, manifold, point, mass, step_size)
-                return acceptance > target_acceptance_rate, other, next_step
-
-            longest = manifold.max_time(state.position, scale)
-            point, step_size = search_step(attempt, point_of(state), state.step_size, longest)
+            point, step_size = search_alone(
+                rng_key, integrator, manifold, point_of(state), mass, state.step_size, target_acceptance_rate
+            )
             state = state._replace(**point._asdict(), **mass._asdict(), step_size=step_size)
             return state, restart(step_size), jax.tree.map(jnp.zeros_like, variance)
 

@@ -145,6 +145,11 @@ def sample(
     """
     num_samples, num_warmup, num_chains, thinning = _counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
+    if chain_method == "parallel":
+        raise ValueError(
+            'sample: chain_method="parallel" of NumPyro, one chain on each device, is devices="all" here; chain_method '
+            'says how those of one device are run, "vectorized" or "sequential".'
+        )
     _checks.chosen("sample", "chain_method", chain_method, ("vectorized", "sequential"))
     rng_key = _checks.random_key("sample", rng_key)
     adapt, is_joint = _adaptation(algorithm, num_chains)

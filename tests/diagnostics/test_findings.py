@@ -496,6 +496,18 @@ def test_independent_chains_are_seldom_said_to_disagree(num_chains, num_draws, n
     )
 
 
+def test_chains_with_independent_signs_are_seldom_said_to_disagree():
+    """Catches a bound from effective draws of the mean alone: draws of NUTS are less independent in size than in sign."""
+    generator, alarms = np.random.default_rng(15), []
+    for _ in range(40):
+        sizes = autoregressive(generator, 0.7, (40, 250)).reshape(10, 4, 250).transpose(1, 2, 0)
+        x = sizes * generator.choice([-1.0, 1.0], sizes.shape)
+        alarms.append("Chains that disagree" in titles(check({"x": x})))
+    assert np.mean(alarms) <= 0.1
+    x[0] *= 2.0
+    assert "Chains that disagree" in titles(check({"x": x}))
+
+
 def test_orthonormal_matrices_that_disagree_are_sent_to_their_invariants():
     draws = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 300, 5, 2)) + 4 * np.eye(5, 2))[0]
     draws = draws * np.sign(draws[:, :, :1, :])

@@ -62,6 +62,31 @@ def test_each_draw_predicts_with_its_own_values():
     np.testing.assert_allclose(group["a.mean"].values, np.einsum("ij,cdj->cdi", x, draws["posterior"]["a.W"].values))
 
 
+def by_group(y=None):
+    with numpyro.plate("groups", 2):
+        level = numpyro.sample("level", dist.Normal(0, 1))
+        numpyro.deterministic("twice", 2 * level)
+    with numpyro.plate("rows", 3):
+        numpyro.sample("y", dist.Normal(level[jnp.array([0, 1, 0])], NOISE), obs=y)
+
+
+def test_axes_of_latent_sites_keep_their_labels():
+    """Catches predictions without names of groups, and with names of the old rows for new ones."""
+    level = np.random.default_rng(1).normal(size=(*SHAPE, 2))
+    posterior = xr.Dataset({"level": (("chain", "draw", "groups"), level)}, coords={"groups": ["a", "b"]})
+    posterior = posterior.assign_coords(chain=range(SHAPE[0]), draw=range(SHAPE[1]))
+    observed = xr.Dataset({"y": ("rows", np.zeros(3))}, coords={"rows": ["Ann", "Bob", "Cid"]})
+    draws = xr.DataTree.from_dict({"posterior": posterior, "observed_data": observed})
+    group = gxn.predictive(by_group, draws)["posterior_predictive"]
+    np.testing.assert_array_equal(group["twice"].sel(groups="b"), 2 * level[..., 1])
+    assert "rows" not in group.coords
+    named = gxn.predictive(by_group, draws, coords={"groups": ["x", "y"], "rows": ["Dee", "Eve", "Fay"]})
+    assert [list(named["posterior_predictive"][axis].values) for axis in ("groups", "rows")] == [
+        ["x", "y"],
+        ["Dee", "Eve", "Fay"],
+    ]
+
+
 def test_batches_bound_the_memory_and_leave_the_result():
     kwargs = {"rng_key": jax.random.key(2), "model_kwargs": {"x": X}, "return_sites": ["b/y"]}
     whole = gxn.predictive(regression, draws_of(), **kwargs, batch_size=1000)["posterior_predictive"].to_dataset()

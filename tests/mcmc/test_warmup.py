@@ -36,8 +36,8 @@ class TestSchedule:
             (0, (0, [], 0)),
             (1, (1, [], 0)),
             (19, (19, [], 0)),
-            (20, (3, [15], 2)),
-            (149, (22, [113], 14)),
+            (20, (3, [7], 10)),
+            (149, (22, [107], 20)),
             (150, (75, [25], 50)),
             (199, (75, [74], 50)),
             (200, (75, [25, 50], 50)),
@@ -54,6 +54,16 @@ class TestSchedule:
         first, lengths, last = windows(num_warmup)
         assert first + sum(lengths) + last == num_warmup
         assert min(lengths) > 0
+
+
+def test_twenty_iterations_find_a_step_size(key):
+    """Catches a last phase of two iterations, of which the first ones try steps ten times as large."""
+    algorithm = gx.hmc(lambda x: -0.5 * jnp.sum(x**2), num_integration_steps=2, mass_matrix="diagonal")
+    options = {"num_warmup": 20, "num_samples": 50, "num_chains": 15, "progress": False}
+    stats = gx.sample(key, algorithm, lambda k: jax.random.normal(k, (5,)), **options)["sample_stats"]
+    acceptance = stats["acceptance_rate"].values.mean(axis=1)
+    assert acceptance.mean() > 0.7
+    assert acceptance.min() > 0.3
 
 
 def test_sums_of_a_window(key):

@@ -323,6 +323,8 @@ class TestDevices:
 
     def test_an_unknown_way_to_run_chains_is_refused(self, key):
         with pytest.raises(ValueError, match="chain_method must be one of"):
+            run(key, chain_method="in turn")
+        with pytest.raises(ValueError, match='of NumPyro, one chain on each device, is devices="all" here'):
             run(key, chain_method="parallel")
 
     @pytest.mark.parametrize("batch_size", [None, 4])

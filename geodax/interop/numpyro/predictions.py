@@ -57,7 +57,8 @@ def predictive(
         batch_size: Number of draws computed at once, at least one per chain. It bounds the memory and
             does not change the result.
         dims: Names of axes by variable, as in :func:`geodax.interop.numpyro.sample`.
-        coords: Labels of axes.
+        coords: Labels of axes. Axes of latent sites, such as groups, keep those of the draws; an axis of data has none
+            by default, since the model may predict other rows.
 
     Returns:
         An ``xarray.DataTree`` with the group ``posterior_predictive``, whose variables have the dimensions ``chain``,
@@ -101,7 +102,19 @@ def predictive(
     predictions = dataset(over_draws(_OWNER, predict, keys, given, batch_size), posterior)
     axes = {names[name]: axes_of(site) for name, site in sites.items()}
     groups = with_axes(_OWNER, {"posterior_predictive": predictions}, axes, dims, coords)
-    return xr.DataTree.from_dict(groups)
+    return xr.DataTree.from_dict({name: _labelled(group, given) for name, group in groups.items()})
+
+
+def _labelled(predictions: xr.Dataset, given: Mapping[str, xr.DataArray]) -> xr.Dataset:
+    """Predictions with the labels of the latent sites' axes; those of data may have changed."""
+    known = {axis: labels for draws in given.values() for axis, labels in draws.coords.items() if axis in draws.dims}
+    return predictions.assign_coords(
+        {
+            axis: labels
+            for axis, labels in known.items()
+            if axis not in predictions.coords and predictions.sizes.get(axis) == labels.size
+        }
+    )
 
 
 def _group(tree: Any, name: str) -> xr.Dataset | None:
