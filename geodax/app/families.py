@@ -87,6 +87,7 @@ class LabelledOptions(MLPOptions):
         categories: Columns of codes, or of text that looks like names, to use as categories. Other text columns are
             categories by default.
         drop: Columns to leave out.
+        weights: Column of the weights of the rows: a row of weight 2 counts as two equal rows. All are 1 by default.
         test_fraction: Fraction of the rows to hold out and predict in the report.
         widths: Units of the hidden layers, comma-separated; empty for logistic or linear regression.
         rank: Rank of the weights of the hidden layers; full by default.
@@ -99,6 +100,7 @@ class LabelledOptions(MLPOptions):
     target: str = ""
     categories: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    weights: str = ""
     test_fraction: float = 0.2
     widths: str = "50,50"
     rank: int | None = None

@@ -86,6 +86,10 @@ class AbstractRunKind(abc.ABC):
     def estimator(self, config: Mapping[str, Any]) -> Any:
         """Make the estimator with the options of a run."""
 
+    def fitted(self, config: Mapping[str, Any], data: Any, posterior: Any) -> Any:
+        """Make the estimator of a run with its draws."""
+        return self.estimator(config).with_posterior(*self.arrays(data), posterior=posterior)
+
     @abc.abstractmethod
     def diagnose(self, config: Mapping[str, Any], data: Any, model: Any) -> list[Finding]:
         """Run the diagnostics on quantities that the posterior identifies."""

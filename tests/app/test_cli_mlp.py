@@ -297,3 +297,47 @@ def test_counts_and_ordered_classes(tmp_path, capsys):
         "--class-order low mid top --class-weight balanced",
     ):
         assert text in page
+
+
+def test_rows_have_weights(tmp_path, capsys):
+    """Rows of weight 0 with the other class: a fit, a report or a prediction without the weights is wrong."""
+    x = np.random.default_rng(0).standard_normal(80)
+    labels = np.where((x > 0) ^ (np.arange(80) % 2 == 1), "yes", "no")
+    path, run = tmp_path / "table.csv", tmp_path / "run"
+    rows = [f"{a:.4f},{label},{2 * (i % 2 == 0)}" for i, (a, label) in enumerate(zip(x, labels, strict=True))]
+    path.write_text("\n".join(["x,answer,number", *rows]) + "\n")
+    words = ["fit", "classifier", str(path), "--target", "answer", "--weights", "number", "--out", str(run)]
+    assert main([*words, "--widths", "none", "--test-fraction", "0.1", *_SMALL[2:]]) == 0
+    printed = capsys.readouterr().out
+    assert "The fit weights rows by 'number' (0 to 2); scores count each held-out row once." in printed
+    assert main(["report", str(run)]) == 0
+    new = tmp_path / "new.csv"
+    new.write_text("x\n-2\n2\n")
+    assert main(["predict", str(run), str(new)]) == 0
+    heading, low, high = _predictions(run)
+    assert heading[:3] == ["row", "answer", "p(no)"]
+    assert (low[1], high[1]) == ("no", "yes")
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ("wieghts", "no column 'wieghts'"),
+        ("level", "--weights 'level' is also the target"),
+        ("site", "--weights 'site' is text"),
+        ("age", r"--weights 'age' has -\d\S* in row \d+ \(\d+ such rows\). Weights must be numbers of at least 0"),
+    ],
+)
+def test_weights_are_checked(table, tmp_path, capsys, weights, message):
+    run = tmp_path / "run"
+    words = ["fit", "regressor", str(table), "--target", "level", "--weights", weights, "--out", str(run)]
+    assert main(words) == 1
+    assert re.search(message, " ".join(capsys.readouterr().err.split()))
+    assert not run.exists()
+
+
+def test_a_missing_weight_is_named(tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text("x,y,n\n" + "".join(f"{i % 5},{i},{'' if i == 3 else 1 + i % 2}\n" for i in range(9)))
+    assert main(["fit", "regressor", str(path), "--target", "y", "--weights", "n", "--out", str(tmp_path / "run")]) == 1
+    assert "--weights 'n' has no weight in row 4 (1 such row)" in " ".join(capsys.readouterr().err.split())

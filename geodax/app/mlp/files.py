@@ -40,6 +40,7 @@ class LabelledTable:
             earlier versions numeric classes are named by their values.
         target: Name of the target.
         is_test: Which rows are held out.
+        weights: Weights of the rows; empty if all are 1.
         notes: Decisions made while reading the data.
     """
 
@@ -53,6 +54,12 @@ class LabelledTable:
     dates: tuple[tuple[str, str], ...] = ()
     is_as_written: bool = True
     days: tuple[str, ...] = ()
+    weights: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def train_weights(self) -> np.ndarray | None:
+        """Weights of the fitted rows, or None."""
+        return self.weights[~self.is_test] if len(self.weights) else None
 
     @property
     def train(self) -> tuple[np.ndarray, np.ndarray]:
@@ -86,6 +93,7 @@ def read_labelled(
     *,
     categories: tuple[str, ...] = (),
     drop: tuple[str, ...] = (),
+    weights: str = "",
     are_classes: bool,
     test_fraction: float,
     dialect: Dialect = FOUND,
@@ -98,6 +106,7 @@ def read_labelled(
         columns: Columns of the inputs; None takes all other columns that vary, except text that looks like names.
         categories: Columns that are categories, even if they look like numbers or names.
         drop: Columns to leave out.
+        weights: Column of the weights of the rows; by default all are 1.
         are_classes: Whether the target holds classes: text or integers.
         test_fraction: Fraction of the rows to hold out, the same rows each time.
         dialect: Format of the file.
@@ -108,9 +117,10 @@ def read_labelled(
     Raises:
         TableError: If columns cannot be found or have the wrong contents.
     """
-    _check_options(path, target, categories, drop, test_fraction)
+    others = (target, weights) if weights else (target,)  # no inputs
+    _check_options(path, target, categories, drop, weights, test_fraction)
     categories = tuple(dict.fromkeys(categories))
-    wanted = None if columns is None else tuple(n for n in columns if n not in (target, *categories, *drop))
+    wanted = None if columns is None else tuple(n for n in columns if n not in (*others, *categories, *drop))
     if wanted == () and not categories:
         raise TableError(f"{path}: --columns includes only the target. Add columns to predict it from.")
 
@@ -118,13 +128,13 @@ def read_labelled(
         return [*categories, *[target] * (are_classes and target in there)]
 
     def needed(there: Sequence[str]) -> list[str]:
-        return [name for name in (there if wanted is None else (*wanted, target)) if name not in drop]
+        return [name for name in (there if wanted is None else (*wanted, *others)) if name not in drop]
 
     advice = {"others": "use --categories NAME or --drop NAME", "leave_out": "use --drop", "may_be_text": True}
     table = read_table(path, columns=wanted, text=as_text, needed=needed, **advice, **dialect.options())
-    for name in (target, *drop):
+    for name in (*others, *drop):
         if name not in table.file_columns:
-            option = "--target" if name == target else "--drop"
+            option = {target: "--target", weights: "--weights"}.get(name, "--drop")
             raise TableError(
                 f"{path} has no column {name!r}{nearest(name, table.file_columns)}. Use {option} with one of "
                 f"{listed(table.file_columns)}."
@@ -135,35 +145,42 @@ def read_labelled(
     targets = classes(path, table, target, dialect) if are_classes else numbers(path, table, target)
     is_known = targets != "" if are_classes else ~np.isnan(targets)
     is_test, targets = _held_out(path, target, is_known, test_fraction), targets[is_known]
-    pairs, cells, left_out = _categories(path, table, wanted, (target, *drop), categories, is_known, dialect)
-    chosen = [name for name in table.names if name not in (target, *drop)]
+    weight = _weights(path, table, weights)[is_known] if weights else np.zeros(0)
+    others = (*others, *drop)
+    pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
+    chosen = [name for name in table.names if name not in others]
     inputs = match_columns(table, chosen).values[is_known]
     empty = np.asarray(np.isnan(inputs[~is_test]).all(axis=0))
     left_out |= {name: "no value in the fitted rows" for name, is_empty in zip(chosen, empty, strict=True) if is_empty}
     chosen = [name for name in chosen if name not in left_out]
     inputs = inputs[:, ~empty]
     if not chosen and not pairs:
-        others = "; ".join(f"{name!r}: {why}" for name, why in list(table.dropped.items())[:6] if name != target)
+        found = "; ".join(f"{name!r}: {why}" for name, why in list(table.dropped.items())[:6] if name != target)
         raise TableError(
             f"{path}: expected a numeric column that varies besides the target {target!r}, found "
-            f"{others or 'none'}. Text columns can be inputs with --categories NAME."
+            f"{found or 'none'}. Text columns can be inputs with --categories NAME."
         )
     days = {name: inputs[:, chosen.index(name)] for name in table.dates if name in chosen}
     parts = encoding.parts_of_dates(days)
     count = len(inputs)
     codes = encoding.codes(chosen, inputs)
     inputs = np.hstack([inputs, encoding.waves(days, parts, count), encoding.indicators(cells, pairs, count)])
-    notes = _notes_on_columns(table, (target, *drop), pairs, parts, left_out, wanted is None)
+    notes = _notes_on_columns(table, others, pairs, parts, left_out, wanted is None)
     notes += [f"Column {name!r} holds integers that look like {what}." for name, what in codes.items()]
     if are_classes:
         notes.append(class_counts(targets))
     if count < total:
         notes.append(f"{total - count:,} of {total:,} rows have no {target!r} and are left out.")
+    if weights:
+        ends = f"{weight.min():g} to {weight.max():g}"
+        notes.append(f"The fit weights rows by {weights!r} ({ends}); scores count each held-out row once.")
     if is_test.any():
         notes.append(f"{int(is_test.sum()):,} of {count:,} rows are held out and predicted in the report.")
     names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))
     dated = tuple(name for name, cells in days.items() if np.nanmax(cells) > 1)  # not times of a day
-    return LabelledTable(inputs, targets, names, target, is_test, tuple(notes), tuple(pairs), tuple(parts), days=dated)
+    return LabelledTable(
+        *(inputs, targets, names, target, is_test, tuple(notes), tuple(pairs), tuple(parts)), days=dated, weights=weight
+    )
 
 
 def read_new(
@@ -252,11 +269,12 @@ def load_labelled(path: Path) -> LabelledTable:
             target=str(file["target"]),
             is_as_written="is_as_written" in file and bool(file["is_as_written"]),
             days=tuple(map(str, file["days"].tolist())) if "days" in file else (),
+            weights=file["weights"] if "weights" in file else np.zeros(0),
         )
 
 
 def _check_options(
-    path: Path, target: str, categories: Sequence[str], drop: Sequence[str], test_fraction: float
+    path: Path, target: str, categories: Sequence[str], drop: Sequence[str], weights: str, test_fraction: float
 ) -> None:
     if not target:
         raise TableError(f"{path}: expected the column to predict. Use --target NAME.")
@@ -265,9 +283,26 @@ def _check_options(
     for option, names in (("--categories", categories), ("--drop", drop)):
         if target in names:
             raise TableError(f"{path}: {option} includes the target {target!r}, which cannot be an input.")
+    if weights and weights in (target, *categories, *drop):
+        raise TableError(f"{path}: --weights {weights!r} is also the target, or in --categories or --drop.")
     both = [name for name in drop if name in categories]
     if both:
         raise TableError(f"{path}: --categories and --drop both include {both[0]!r}. Remove it from one of them.")
+
+
+def _weights(path: Path, table: Table, name: str) -> np.ndarray:
+    """Read the weights of all rows."""
+    if name in table.text:
+        raise TableError(f"{path}: --weights {name!r} is {table.dropped[name]}. Weights must be numbers of at least 0.")
+    found = np.asarray(column(table, name), np.float64)
+    is_wrong = ~(np.isfinite(found) & (found >= 0))
+    if is_wrong.any():
+        number, what = int(np.flatnonzero(is_wrong)[0]), found[is_wrong][0]
+        raise TableError(
+            f"{path}: --weights {name!r} has {'no weight' if np.isnan(what) else f'{what:g}'} in row {number + 1} "
+            f"({counted(int(is_wrong.sum()), 'such row')}). Weights must be numbers of at least 0; 0 leaves a row out."
+        )
+    return found
 
 
 def _held_out(path: Path, target: str, is_known: np.ndarray, test_fraction: float) -> np.ndarray:

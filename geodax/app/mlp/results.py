@@ -173,7 +173,7 @@ def _of_real_numbers(model: Any, data: LabelledTable, rows: Judged) -> dict[str,
     """Predictive distributions of ridge regression, and of the mean."""
     centre, spread = model.target_center_, model.target_spread_
     x, observed = data.train
-    linear = BayesianRidge().fit(_completed(model, x), (observed - centre) / spread)
+    linear = BayesianRidge().fit(_completed(model, x), (observed - centre) / spread, data.train_weights)
     mean, deviation = linear.predict(_completed(model, rows.inputs), return_std=True)
     alone = np.full(len(rows.targets), centre), np.full(len(rows.targets), spread)
     return {"linear model (ridge)": Normal(centre + spread * mean, spread * deviation), "mean alone": Normal(*alone)}
@@ -182,9 +182,10 @@ def _of_real_numbers(model: Any, data: LabelledTable, rows: Judged) -> dict[str,
 def _of_counts(model: Any, data: LabelledTable, rows: Judged) -> dict[str, Any]:
     """Predictive distributions of Poisson regression, and of the mean."""
     x, observed = data.train
-    linear = PoissonRegressor(alpha=1.0 / len(x), max_iter=_MOST_STEPS).fit(_completed(model, x), observed)
+    poisson = PoissonRegressor(alpha=1.0 / len(x), max_iter=_MOST_STEPS)
+    linear = poisson.fit(_completed(model, x), observed, data.train_weights)
     rates = linear.predict(_completed(model, rows.inputs))
-    alone = np.full(len(rows.targets), observed.mean())
+    alone = np.full(len(rows.targets), np.average(observed, weights=data.train_weights))
     return {"linear model (Poisson)": stats.poisson(rates), "mean alone": stats.poisson(alone)}
 
 
@@ -195,8 +196,9 @@ def _of_classes(model: Any, data: LabelledTable) -> Results:
     x, observed = data.train
     is_known = np.isin(observed, model.classes_)
     x, labels = x[is_known], np.searchsorted(model.classes_, observed[is_known])
-    logistic = LogisticRegression(max_iter=_MOST_STEPS).fit(_completed(model, x), labels)
-    shares = np.bincount(labels, minlength=len(model.classes_)) / len(labels)
+    weights = np.ones(len(labels)) if data.train_weights is None else data.train_weights[is_known]
+    logistic = LogisticRegression(max_iter=_MOST_STEPS).fit(_completed(model, x), labels, weights)
+    shares = np.bincount(labels, weights, minlength=len(model.classes_)) / weights.sum()
     probabilities = {
         NETWORK: parts.probabilities,
         "logistic regression": logistic.predict_proba(_completed(model, rows.inputs)),

@@ -25,7 +25,7 @@ from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.regressor import COUNTS, BayesianMLPRegressor
 
 _COVERAGE = 0.9
-_READING = ("target", "categories", "drop", "test_fraction")  # options that are not the estimator's
+_READING = ("target", "categories", "drop", "weights", "test_fraction")  # options that are not the estimator's
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
 
@@ -56,12 +56,13 @@ class AbstractMLPRun(AbstractRunKind):
             columns,
             categories=tuple(options.categories),
             drop=tuple(options.drop),
+            weights=options.weights,
             are_classes=self.are_classes,
             test_fraction=options.test_fraction,
             dialect=dialect,
         )
         model = self.estimator({"options": dataclasses.asdict(options), "seed": 0})
-        fitted, *_, (_, aside) = model.prepare(*data.train)
+        fitted, *_, (_, aside) = model.prepare(*self.arrays(data))
         notes = [*data.notes, *_about_missing(data, model)]
         if len(aside):
             others = f"{len(aside)} of the other {len(data.train[0])} rows"
@@ -81,7 +82,7 @@ class AbstractMLPRun(AbstractRunKind):
         )
 
     def arrays(self, data: LabelledTable) -> tuple[np.ndarray, ...]:
-        return data.train
+        return data.train if data.train_weights is None else (*data.train, data.train_weights)
 
     def estimator(self, config: Mapping[str, Any]) -> Any:
         options = {k: v for k, v in config["options"].items() if k not in _READING}
@@ -92,6 +93,9 @@ class AbstractMLPRun(AbstractRunKind):
         if "class_order" in options:
             options["class_order"] = list(options["class_order"]) or None
         return self.estimator_type(**options, random_state=config["seed"])
+
+    def fitted(self, config: Mapping[str, Any], data: LabelledTable, posterior: Any) -> Any:
+        return self.estimator(config).with_posterior(*data.train, posterior, data.train_weights)
 
     def summarized(self, data: LabelledTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Values of the function on some rows: single weights of a network have no meaning of their own."""

@@ -379,7 +379,7 @@ def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: A
             f"prediction needs at least {LEAST_DRAWS}. Add draws with `{extension}`."
         )
     try:
-        return kind.estimator(config).with_posterior(*kind.arrays(data), posterior=tree)
+        return kind.fitted(config, data, tree)
     except KeyError as error:
         raise StorageError(
             f"{path} has other variables than the model in {run} ({error.args[0]}): it is of another run. Put back a "
