@@ -304,12 +304,14 @@ def test_rows_have_weights(tmp_path, capsys):
     x = np.random.default_rng(0).standard_normal(80)
     labels = np.where((x > 0) ^ (np.arange(80) % 2 == 1), "yes", "no")
     path, run = tmp_path / "table.csv", tmp_path / "run"
-    rows = [f"{a:.4f},{label},{2 * (i % 2 == 0)}" for i, (a, label) in enumerate(zip(x, labels, strict=True))]
+    rows = [
+        f"{a:.4f},{label},{(i % 4 == 0) + 2 * (i % 4 == 2)}" for i, (a, label) in enumerate(zip(x, labels, strict=True))
+    ]
     path.write_text("\n".join(["x,answer,number", *rows]) + "\n")
     words = ["fit", "classifier", str(path), "--target", "answer", "--weights", "number", "--out", str(run)]
     assert main([*words, "--widths", "none", "--test-fraction", "0.1", *_SMALL[2:]]) == 0
-    printed = capsys.readouterr().out
-    assert "The fit weights rows by 'number' (0 to 2); scores count each held-out row once." in printed
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "40 rows of weight 0 are left out. The fit weights rows by 'number' (1 to 2); scores count" in printed
     assert main(["report", str(run)]) == 0
     new = tmp_path / "new.csv"
     new.write_text("x\n-2\n2\n")

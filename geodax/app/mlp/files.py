@@ -144,8 +144,12 @@ def read_labelled(
         raise TableError(f"{path} has {counted(total, 'row')}. A fit needs at least {_LEAST_ROWS}.")
     targets = classes(path, table, target, dialect) if are_classes else numbers(path, table, target)
     is_known = targets != "" if are_classes else ~np.isnan(targets)
+    num_unknown, weight = int(np.sum(~is_known)), np.zeros(0)
+    if weights:
+        weight = _weights(path, table, weights)
+        is_known &= weight > 0
+        weight = weight[is_known]
     is_test, targets = _held_out(path, target, is_known, test_fraction), targets[is_known]
-    weight = _weights(path, table, weights)[is_known] if weights else np.zeros(0)
     others = (*others, *drop)
     pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
     chosen = [name for name in table.names if name not in others]
@@ -169,9 +173,11 @@ def read_labelled(
     notes += [f"Column {name!r} holds integers that look like {what}." for name, what in codes.items()]
     if are_classes:
         notes.append(class_counts(targets))
-    if count < total:
-        notes.append(f"{total - count:,} of {total:,} rows have no {target!r} and are left out.")
+    if num_unknown:
+        notes.append(f"{num_unknown:,} of {total:,} rows have no {target!r} and are left out.")
     if weights:
+        if num_without := total - num_unknown - count:
+            notes.append(f"{counted(num_without, 'row')} of weight 0 {'is' if num_without == 1 else 'are'} left out.")
         ends = f"{weight.min():g} to {weight.max():g}"
         notes.append(f"The fit weights rows by {weights!r} ({ends}); scores count each held-out row once.")
     if is_test.any():
