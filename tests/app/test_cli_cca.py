@@ -50,6 +50,7 @@ def test_life_of_a_run(table, tmp_path, capsys):
     assert main(["resume", str(run), "--num-samples", "40", "--no-progress"]) == 0
     assert main(["report", str(run)]) == 0
     page = html.unescape((run / "report.html").read_text(encoding="utf-8"))
+    assert page.index("The first canonical correlation of the two views is") < page.index("The diagnostics found")
     for word in ("patients.csv", "--first-view 'protein*'", "canonical correlation 1", "crash", "protein b"):
         assert word in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", page)

@@ -59,7 +59,12 @@ def test_life_of_a_factorization(table, tmp_path, capsys):
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text(encoding="utf-8")
     words = ("held-out ratings", "Singular values", "--rank 2", "RMSE is the root mean squared error", "U diag(s) V^T")
-    for text in (*words, "than that of the least squares", scores["RMSE"][1].split()[0]):
+    for text in (
+        *words,
+        "are predicted with a root mean squared error of",
+        "than that of the least squares",
+        scores["RMSE"][1].split()[0],
+    ):
         assert text in page
     assert main(["predict", str(run), str(table)]) == 0
     lines = _predictions(run)

@@ -125,7 +125,15 @@ def test_held_out_contacts_are_scored_beside_frequencies(tmp_path, capsys):
     assert np.array_equal(np.isnan(data.fitted), data.is_test)
     assert f"{chosen.sum()} of {len(data.counts) * 10} counts are held out" in " ".join(found["notes"])
     assert main(["report", str(run)]) == 0
-    words = ("contacts.csv", "--n-states 2", "state 2", "fraction of zeros", "Modes", "--test-fraction 0.2")
+    words = (
+        "State 1 holds in",
+        "contacts.csv",
+        "--n-states 2",
+        "state 2",
+        "fraction of zeros",
+        "Modes",
+        "--test-fraction 0.2",
+    )
     assert _is_whole_page(run / "report.html", "Held-out counts", rows[0].split()[1], *words)
     assert main(["predict", str(run)]) == 0
     heading, *lines = (run / "predictions.csv").read_text().splitlines()
@@ -326,7 +334,7 @@ def test_held_out_pairs_are_scored_and_predicted_without_a_file(tmp_path, capsys
     assert float(found[1]) > 0.75
     assert float(found[2].replace("−", "-")) > float(found[3].replace("−", "-"))
     assert main(["report", str(run)]) == 0
-    words = ("network.csv", "geodax fit eigenmodel", "--rank 1", "triangles", "17")
+    words = ("Eigenvalue 1 is", "network.csv", "geodax fit eigenmodel", "--rank 1", "triangles", "17")
     assert _is_whole_page(run / "report.html", "Held-out pairs", found[1], *words)
     assert main(["predict", str(run)]) == 0
     is_test = hold_out(read_adjacency(path), 0.2).is_test

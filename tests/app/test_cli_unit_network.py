@@ -46,6 +46,7 @@ def test_life_of_a_unit_network(table, tmp_path, capsys):
         "the 38 rows without missing inputs; the fit is to all 39",
         "table.csv",
         "--target response",
+        "can explain (R²) is",
         "fraction of variance explained",
         "unit 2",
         "skewness",

@@ -13,8 +13,9 @@ from geodax.app.family import posterior_arrays
 from geodax.app.report import plots
 from geodax.app.report.drawing import SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import with_interval
+from geodax.app.report.numbers import interval_of
 from geodax.app.report.parts import begin, end, write_checks
+from geodax.data.errors import counted
 from geodax.diagnostics.findings import Finding
 from geodax.models.cca import density as cca_density
 from geodax.models.cca import pooling as cca_pooling
@@ -24,6 +25,7 @@ from geodax.models.missing import fill_missing
 
 _MOST_ENTRIES = 20
 _MOST_GROUPS = 6
+_MOST_NAMED = 4  # groups in the summary
 
 
 def identified_draws(model: HierarchicalCCA) -> dict[str, np.ndarray]:
@@ -95,7 +97,15 @@ def write_cca(
         f"Two views in {Path(config['file']).name}",
         subtitle=f"{len(data.values)} rows, {len(groups)} groups, {model.n_shared} shared, pooling {model.pooling}",
     )
-    begin(report, findings, config)
+    with jax.enable_x64(True):
+        correlations = np.asarray(cca_density.canonical_correlations(model.draws()))
+    first = [f"{interval_of(correlations[:, i, 0])} in `{g}`" for i, g in enumerate(groups)]
+    others = f", and so on for {counted(len(groups) - _MOST_NAMED, 'more group')}" if len(groups) > _MOST_NAMED else ""
+    answer = (
+        f"The first canonical correlation of the two views is {', '.join(first[:_MOST_NAMED])}{others} (median and "
+        "90 % interval)."
+    )
+    begin(report, answer, findings, config)
     report.code(
         "row of group g, view v:  x = mean + W Lambda z + B Delta u + noise, z shared by both views\n"
         "W and B:                 orthonormal; "
@@ -107,10 +117,8 @@ def write_cca(
     )
     draws = model.draws(None)
     report.section("Shared structure of the views")
-    with jax.enable_x64(True):
-        correlations = np.asarray(cca_density.canonical_correlations(model.draws()))
     rows = [
-        [g, int((data.groups == g).sum()), *(_interval(correlations[:, i, k]) for k in range(model.n_shared))]
+        [g, int((data.groups == g).sum()), *(interval_of(correlations[:, i, k]) for k in range(model.n_shared))]
         for i, g in enumerate(groups)
     ]
     header = ["group", "rows", *(f"canonical correlation {k + 1}" for k in range(model.n_shared))]
@@ -209,8 +217,3 @@ def _between(rows: np.ndarray, n_1: int) -> np.ndarray:
 def _first_share(rows: np.ndarray) -> float:
     values = np.linalg.eigvalsh(np.asarray(pd.DataFrame(rows).cov()))
     return float(values[-1] / values.sum())
-
-
-def _interval(values: np.ndarray) -> str:
-    low, median, high = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
-    return with_interval(median, low, high)

@@ -13,7 +13,7 @@ from geodax.app.family import statistics
 from geodax.app.report import scored
 from geodax.app.report.drawing import NORMAL, WIDTH, draw_intervals, finish, new_figure, styled
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import rounded, with_error, with_interval
+from geodax.app.report.numbers import interval_of, rounded, with_error, with_interval
 from geodax.app.report.page import INK
 from geodax.app.report.parts import begin, end
 from geodax.diagnostics.findings import Finding
@@ -48,7 +48,7 @@ def write_factorization(
         subtitle=f"Factorisation of rank {model.rank}: {number} ratings, {len(model.items_)} x {data.columns[1]}, "
         f"{len(model.users_)} x {data.columns[0]}",
     )
-    begin(report, findings, config)
+    begin(report, _answer(model, data), findings, config)
     law = "U diag(s) V^T, orthonormal U and V" if model.factorization == "svd" else "A B^T, ordinary factors"
     offsets = " + offset of the user + offset of the item" if model.offsets else ""
     report.code(f"rating = mean{offsets} + W + noise\nW      = {law}, rank {model.rank}")
@@ -73,6 +73,18 @@ def write_factorization(
     report.write(path)
 
 
+def _answer(model: LowRankFactorization, data: RatingTable) -> str:
+    found = rating_scores(model, data)
+    if not found:
+        noise = interval_of(identified_draws(model, data)["noise"])
+        return f"The fitted ratings deviate from the predictions by a standard deviation of {noise} (90 % interval)."
+    score = scored.score_text("RMSE", next(iter(found["RMSE"].values())))
+    return (
+        f"Held-out ratings are predicted with a root mean squared error of {score} (± is one standard error). "
+        f"{scored.compared('RMSE', found['RMSE'], LEAST_SQUARES)}"
+    ).strip()
+
+
 def _held_out(report: Report, model: LowRankFactorization, data: RatingTable) -> None:
     report.section("Held-out ratings")
     pairs, y = data.pairs[data.is_test], data.ratings[data.is_test]
@@ -81,7 +93,6 @@ def _held_out(report: Report, model: LowRankFactorization, data: RatingTable) ->
         return
     found = rating_scores(model, data)
     is_known = model.is_known(pairs).all(axis=1)
-    report.text(scored.compared("RMSE", found["RMSE"], LEAST_SQUARES))
     report.table(scored.rows(found), ["score", *scored.models(found)], f"Scores on {len(y):,} held-out ratings.")
     report.text(ABOUT)
     if not is_known.all():

@@ -26,7 +26,7 @@ from geodax.app.report.drawing import (
     styled,
 )
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import rounded, with_error
+from geodax.app.report.numbers import interval_of, rounded, with_error
 from geodax.app.report.parts import begin, end, write_checks
 from geodax.diagnostics.findings import Finding
 from geodax.models.eigenmodel.estimator import Eigenmodel
@@ -35,9 +35,8 @@ from geodax.models.network.modes import NetworkMode
 from geodax.predict import held_out
 from geodax.predict.held_out import Score
 
-_MOST_PAIRS = 8
-_MOST_NODES = 25
-_MOST_MODES = 8
+_MOST_PAIRS, _MOST_NODES, _MOST_MODES = 8, 25, 8
+_MOST_NAMED = 6  # eigenvalues or states in the summary
 _NEAR = 20.0  # of log density
 _NO_ORDER = Score(0.5, np.zeros(2))
 
@@ -104,6 +103,17 @@ def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]
     return findings
 
 
+def _about_eigenvalues(values: np.ndarray) -> str:
+    """Say what each eigenvalue, chain x draw x k, shows of the network."""
+    found = ""
+    for k, draws in enumerate(np.moveaxis(values, -1, 0)[:_MOST_NAMED]):
+        shows, sides = "not clearly different from zero", np.sign(np.quantile(draws, (0.05, 0.95)))
+        if sides[0] == sides[1]:
+            shows = f"so nodes whose entries have {'the same sign' if sides[0] > 0 else 'opposite signs'} connect more"
+        found += f"Eigenvalue {k + 1} is {interval_of(draws)}, {shows}. "
+    return f"{found}(Medians and 90 % intervals.)"
+
+
 def write_eigenmodel(
     model: Eigenmodel,
     data: Adjacency,
@@ -124,12 +134,12 @@ def write_eigenmodel(
     """
     n = len(data.names)
     report = Report(f"Eigenmodel of {Path(config['file']).name}", subtitle=f"{n} nodes, rank {model.rank}")
-    begin(report, findings, config)
+    draws = eigenmodel_draws(model)
+    begin(report, _about_eigenvalues(draws["eigenvalues"]), findings, config)
     report.code(
         f"pair i < j:  Y_ij ~ {'Poisson(exp(eta_ij))' if model.link == 'log' else 'Bernoulli'}, link {model.link}\n"
         "predictor:   eta = c + U Lambda U^T, U orthonormal, eigenvalues descending, signs aligned"
     )
-    draws = eigenmodel_draws(model)
     _write_held_out(report, data, model)
     report.section("Eigenvalues and eigenvectors")
     report.figure(
@@ -217,6 +227,16 @@ def _write_held_out(report: Report, data: Adjacency, model: Eigenmodel) -> None:
     )
 
 
+def _about_states(model: NetworkHMM) -> str:
+    """Say how long each state lasts, and how many contacts it has."""
+    pairs = np.triu_indices(model.rates_.shape[-1], 0 if model.diagonal else 1)
+    found = zip(model.state_probabilities_.sum(axis=0).tolist(), model.rates_[:_MOST_NAMED], strict=False)
+    return " ".join(
+        f"State {k + 1} holds in {rounded(time)} windows, with {rounded(float(rates[pairs].sum()))} contacts in each."
+        for k, (time, rates) in enumerate(found)
+    )
+
+
 def write_network(
     model: NetworkHMM,
     data: ContactWindows,
@@ -239,7 +259,7 @@ def write_network(
     """
     subtitle = f"{len(data.counts)} windows, {len(data.names)} classes, {model.n_states} states, rank {model.rank}"
     report = Report(f"Hidden states of {Path(config['file']).name}", subtitle=subtitle)
-    begin(report, findings, config)
+    begin(report, _about_states(model), findings, config)
     poisson = "Poisson(R_ij of the state of window t)"
     law = poisson if model.counts == "poisson" else "negative binomial, mean R_ij of the state of window t"
     report.code(

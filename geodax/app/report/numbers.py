@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 _LONGEST = 10  # digits before the decimal point, above which a power of ten is shorter
 
 
@@ -101,3 +103,9 @@ def with_error(value: float, error: float) -> str:
         return f"{rounded(value, digits_between(value - error, value + error, 3))} ± {rounded(error, 2)}"
     shown = max(decimals, 0)
     return " ± ".join(f"{round(x, decimals) + 0.0:,.{shown}f}".replace("-", "−") for x in (value, error))
+
+
+def interval_of(draws: np.ndarray) -> str:
+    """Format the median of draws with their 90 % interval."""
+    low, median, high = (float(q) for q in np.quantile(draws, (0.05, 0.5, 0.95)))
+    return with_interval(median, low, high)

@@ -11,15 +11,17 @@ from geodax.app.report.numbers import digits_between, rounded, with_interval
 from geodax.diagnostics.findings import Finding, summarize
 
 
-def begin(report: Report, findings: Sequence[Finding], config: Mapping[str, Any]) -> None:
-    """Write the verdict of the diagnostics and the notes on the data.
+def begin(report: Report, answer: str, findings: Sequence[Finding], config: Mapping[str, Any]) -> None:
+    """Write what was found, the verdict of the diagnostics, and the notes on the data.
 
     Args:
         report: An empty report.
+        answer: What was found, in one to three sentences.
         findings: Findings of the diagnostics.
         config: Configuration of the run.
     """
     report.section("Summary")
+    report.text(answer)
     verdict(report, findings)
     if config["notes"]:
         report.items(config["notes"])

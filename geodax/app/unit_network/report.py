@@ -20,7 +20,7 @@ from geodax.app.report.drawing import (
     styled,
 )
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import with_interval
+from geodax.app.report.numbers import interval_of
 from geodax.app.report.page import INK
 from geodax.app.report.parts import begin, end, write_checks
 from geodax.app.tables.read import Table
@@ -70,7 +70,12 @@ def write_unit_network(
         subtitle=f"ReLU network of {model.n_hidden} hidden units, {len(data.values)} rows, "
         f"{counted(len(inputs), 'input')}",
     )
-    begin(report, findings, config)
+    posterior, stats = posterior_arrays(model)
+    answer = (
+        f"The fraction of the variance of `{target}` in the fitted rows that the {counted(len(inputs), 'input')} can "
+        f"explain (R²) is {interval_of(posterior['r2'])}, median and 90 % interval."
+    )
+    begin(report, answer, findings, config)
     law = {
         ("unit", "joint"): "(w_h, b_h) of each unit a unit vector, uniform",
         ("unit", "separate"): "w_h of each unit a unit vector, uniform; b_h normal",
@@ -81,13 +86,12 @@ def write_unit_network(
         f"output:  {target} = a + sum_h v_h max(0, w_h . x + b_h) + noise, all columns standardised\n"
         f"units:   {law[model.weights, model.bias]}"
     )
-    posterior, stats = posterior_arrays(model)
     report.table(
         [
-            ["fraction of variance explained", _interval(posterior["r2"])],
+            ["fraction of variance explained", interval_of(posterior["r2"])],
             [
                 f"standard deviation of the noise, in units of {target}",
-                _interval(model.target_spread_ * posterior["noise"]),
+                interval_of(model.target_spread_ * posterior["noise"]),
             ],
         ],
         ["quantity", "median and 90 % interval"],
@@ -146,8 +150,8 @@ def _write_units(report: Report, model: UnitNetworkRegressor, x: np.ndarray, inp
         [
             [
                 f"unit {h + 1}",
-                _interval(size[:, h]),
-                _interval(spread[:, h]),
+                interval_of(size[:, h]),
+                interval_of(spread[:, h]),
                 f"{100 * np.mean(added[:, h] != 0):.0f} %",
             ]
             for h in range(shown)
@@ -222,11 +226,6 @@ def _effects(model: UnitNetworkRegressor, x: np.ndarray, inputs: Sequence[str], 
 
 def _shown(number: int) -> np.ndarray:
     return np.linspace(0, number - 1, min(_MOST_POINTS, number)).astype(int)
-
-
-def _interval(values: np.ndarray) -> str:
-    low, median, high = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
-    return with_interval(median, low, high)
 
 
 def _skewness(values: np.ndarray, axis: int) -> Any:
