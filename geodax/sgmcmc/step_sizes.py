@@ -1,15 +1,15 @@
 r"""The step size that is used if the user gives none.
 
-During warm-up each iteration multiplies a vector by the Hessian of the potential on the current batch, in the units of
-the metric, :math:`v \leftarrow H_B v`, :math:`H_B = G^{-1/2} \nabla^2 U_B\, G^{-1/2}` (power iteration). The mean of
-its growth :math:`|H_B v|` is the largest curvature :math:`\kappa`; without batches, where curvatures differ only with
-the position, it is the geometric mean. Curvatures that differ between batches make steps unstable that their mean would
-allow. A step is stable in mean square if it is small compared with
-:math:`\mathbb{E} v^T H_B v / \mathbb{E} |H_B v|^2`, so the excess
-:math:`E = \mathbb{E}|H_B v|^2 / \mathbb{E}|v^T H_B v| - \kappa` is counted like the variance of a noise. The
-differences between the slopes of the batch's examples along v give the variance V of the slope of the potential that a
-batch of B of N examples estimates: near :math:`\kappa N / B` for a correct likelihood. With
-:math:`V' = \max(V / \tau, E / 5)` at the temperature :math:`\tau`
+Iterations of the warm-up (all of the first fifth, at least 100, and every eighth of the others: each costs two
+gradients) multiply a vector by the Hessian of the potential on the current batch, in the units of the metric, :math:`v
+\leftarrow H_B v`, :math:`H_B = G^{-1/2} \nabla^2 U_B\, G^{-1/2}` (power iteration). The mean of its growth :math:`|H_B
+v|` is the largest curvature :math:`\kappa`; without batches, where curvatures differ only with the position, it is the
+geometric mean. Curvatures that differ between batches make steps unstable that their mean would allow. A step is stable
+in mean square if it is small compared with :math:`\mathbb{E} v^T H_B v / \mathbb{E} |H_B v|^2`, so the excess :math:`E
+= \mathbb{E}|H_B v|^2 / \mathbb{E}|v^T H_B v| - \kappa` is counted like the variance of a noise. The differences between
+the slopes of the batch's examples along v give the variance V of the slope of the potential that a batch of B of N
+examples estimates: near :math:`\kappa N / B` for a correct likelihood. With :math:`V' = \max(V / \tau, E / 5)` at the
+temperature :math:`\tau`
 
 * ``sgrld``: :math:`h = 0.2 / (\kappa + V')`, which makes the variance of the stiffest direction 11 per cent too
   large (:math:`(1 + hV/2\tau) / (1 - h\kappa/2)`), that of the others less;
