@@ -8,7 +8,7 @@ value out of range ValueError.
 import math
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -21,6 +21,11 @@ from geodax._wording import argument
 
 LARGEST = 2**31 - 1
 """Largest size of an axis: indices are 32-bit integers."""
+
+
+def is_series(value: Any) -> bool:
+    """Whether a loop can run over a value that is no text; an array without axes only claims to be iterable."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes) and getattr(value, "ndim", 1) != 0
 
 
 def whole(owner: str, name: str, value: Any, *, least: int = 1, most: int = LARGEST) -> int:

@@ -6,7 +6,7 @@ reproduces its batches when it resumes, and only the iteration has to be saved.
 
 import abc
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -117,7 +117,7 @@ class Stream:
         """
         if self._iterator is None or first != self.position:
             begun = self.start(first)
-            if not isinstance(begun, Iterable) or isinstance(begun, str | bytes) or getattr(begun, "ndim", 1) == 0:
+            if not _checks.is_series(begun):
                 raise TypeError(
                     f"stream: start({first}) must return an iterator over batches, found {_checks.described(begun)}."
                 )

@@ -50,7 +50,7 @@ def numbers_from_means(
         ValueError: If there are no draws, a draw is non-finite, a standard deviation is negative (or zero with
             targets), or the targets have another shape.
     """
-    if not isinstance(blocks, Iterable) or isinstance(blocks, str | bytes):
+    if not _checks.is_series(blocks):
         raise TypeError(f"numbers_from_means: expected pairs of arrays, found {_checks.described(blocks)}.")
     return numbers_from_distributions(_normal(blocks, targets is not None), targets=targets)
 

@@ -106,7 +106,7 @@ def classes_from_logits(blocks: Any) -> ClassPredictions:
                 class), or there is only one class.
     """
     pieces = [blocks] if hasattr(blocks, "shape") else blocks
-    if not isinstance(pieces, Iterable) or isinstance(pieces, str | bytes):
+    if not _checks.is_series(pieces):
         raise TypeError(f"classes_from_logits: expected arrays of logits, found {_checks.described(blocks)}.")
     total, entropies, count = np.zeros(()), np.zeros(()), 0
     for block in pieces:
