@@ -19,7 +19,7 @@ import _threads  # noqa: F401  (before JAX)
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _versions import installed
+from _versions import installed, rows_so_far
 from sklearn.datasets import load_digits
 
 import geodax as gx
@@ -189,11 +189,7 @@ def main():
         "versions": installed("jax", "jaxlib"),
         "rows": [],
     }
-    if options.out.exists():  # go on
-        earlier = json.loads(options.out.read_text(encoding="utf-8"))
-        if earlier["effort"] != options.effort or earlier["versions"] != facts["versions"]:
-            raise SystemExit(f"{options.out} is of another effort or of other versions; remove it first.")
-        facts["rows"] = earlier["rows"]
+    facts["rows"] = rows_so_far(options.out, facts)
     done = {(row["inference"], row["split"]) for row in facts["rows"]}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for name in options.only:

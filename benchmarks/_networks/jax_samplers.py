@@ -113,6 +113,12 @@ def optax_descent(block: Block, is_noisy: bool = False) -> Run:
         if is_noisy
         else optax.sgd(LEARNING_RATE)
     )
+    return _optimised(optimizer, block)
+
+
+def _optimised(optimizer: Any, block: Block) -> Run:
+    import optax
+
     target = posterior()
     gradient = jax.value_and_grad(lambda p, b: -target.logdensity(p, b) / problem.NUM_DATA)
 
@@ -129,17 +135,7 @@ def optax_descent(block: Block, is_noisy: bool = False) -> Run:
 def optax_adam(block: Block) -> Run:
     import optax
 
-    optimizer, target = optax.adam(1e-3), posterior()
-    gradient = jax.value_and_grad(lambda p, b: -target.logdensity(p, b) / problem.NUM_DATA)
-
-    def step(key, state, batch):
-        params, inner, _ = state
-        value, slope = gradient(params, batch)
-        updates, inner = optimizer.update(slope, inner, params)
-        return optax.apply_updates(params, updates), inner, value
-
-    params = start()
-    return compiled(step, (params, optimizer.init(params), jnp.zeros(())), block)
+    return _optimised(optax.adam(1e-3), block)
 
 
 def ivon(block: Block) -> Run:

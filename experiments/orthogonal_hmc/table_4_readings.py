@@ -26,7 +26,7 @@ from experiments.common.chains import Chains, Plan, run_chains
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import table
-from experiments.orthogonal_hmc import trained
+from experiments.orthogonal_hmc import table_4, trained
 from experiments.orthogonal_hmc.table_4 import PAPER
 from experiments.orthogonal_hmc.trained import cell
 
@@ -80,25 +80,14 @@ READINGS |= {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(trained.Settings):
+class Config(table_4.Config):
     """The settings of table 4.
 
     Attributes:
         readings: Those that are tried.
-        widths: Units of the hidden layers.
     """
 
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    epochs: int = 50
-    data: str = "mnist"
-    learning_rate: float = 0.01
-    step_size: float = 0.00015
-    num_steps: int = 25_000
-    num_burn: int = 5_000
-    every: int = 1_000
-    batch_size: int = 256
     readings: tuple[str, ...] = tuple(READINGS)
-    widths: tuple[int, ...] = (300, 300)
 
 
 def pieces(config: Config) -> list[Labels]:

@@ -9,6 +9,7 @@ import pytest
 
 from geodax.app import main
 from geodax.app.families import RegressorOptions, run_kind
+from geodax.models import BayesianMLPClassifier
 
 _SMALL = ["--widths", "6", "--num-warmup", "300", "--num-samples", "8", "--thinning", "5", "--num-chains", "2"]
 _SMALL += ["--no-progress"]
@@ -299,23 +300,30 @@ def test_counts_and_ordered_classes(tmp_path, capsys):
         assert text in page
 
 
-def test_rows_have_weights(tmp_path, capsys):
-    """Rows of weight 0 with the other class: a fit, a report or a prediction without the weights is wrong."""
+def test_rows_have_weights(tmp_path, capsys, monkeypatch):
+    """Twice as many rows of hardly any weight have the other class: without weights predictions are reversed."""
     x = np.random.default_rng(0).standard_normal(80)
     labels = np.where((x > 0) ^ (np.arange(80) % 2 == 1), "yes", "no")
+    weights = np.array([3, 0.01, 0, 0.01])[np.arange(80) % 4]
     path, run = tmp_path / "table.csv", tmp_path / "run"
-    rows = [
-        f"{a:.4f},{label},{(i % 4 == 0) + 2 * (i % 4 == 2)}" for i, (a, label) in enumerate(zip(x, labels, strict=True))
-    ]
+    rows = [f"{a:.4f},{label},{w}" for a, label, w in zip(x, labels, weights, strict=True)]
     path.write_text("\n".join(["x,answer,number", *rows]) + "\n")
     words = ["fit", "classifier", str(path), "--target", "answer", "--weights", "number", "--out", str(run)]
     assert main([*words, "--widths", "none", "--test-fraction", "0.1", *_SMALL[2:]]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "40 rows of weight 0 are left out. The fit weights rows by 'number' (1 to 2); scores count" in printed
+    assert "20 rows of weight 0 are left out. The fit weights rows by 'number' (0.01 to 3); scores count" in printed
+    given, with_posterior = [], BayesianMLPClassifier.with_posterior
+
+    def noted(self, X, y, posterior, sample_weight=None):
+        given.append(sample_weight)
+        return with_posterior(self, X, y, posterior, sample_weight)
+
+    monkeypatch.setattr(BayesianMLPClassifier, "with_posterior", noted)
     assert main(["report", str(run)]) == 0
     new = tmp_path / "new.csv"
     new.write_text("x\n-2\n2\n")
     assert main(["predict", str(run), str(new)]) == 0
+    assert [(len(w), w.min(), w.max()) for w in given] == [(54, 0.01, 3)] * 2
     heading, low, high = _predictions(run)
     assert heading[:3] == ["row", "answer", "p(no)"]
     assert (low[1], high[1]) == ("no", "yes")

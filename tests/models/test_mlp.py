@@ -17,8 +17,9 @@ from sklearn.model_selection import train_test_split
 
 import geodax as gx
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
-from geodax.models.mlp import INFERENCES, AbstractInference, stochastic
+from geodax.models.mlp import INFERENCES, stochastic
 from tests.marks import slow
+from tests.models.prior import Prior
 
 SMALL = {"num_warmup": 40, "num_samples": 6, "thinning": 2, "num_chains": 2, "random_state": 0}
 
@@ -291,35 +292,10 @@ def test_no_chain_ends_in_the_pole_of_its_prior(prior):
             assert sizes.min() > 0.02, name
 
 
-class _Prior(AbstractInference):
-    """An ensemble of draws from the prior: an inference of one's own."""
-
-    @classmethod
-    def from_settings(cls, settings):
-        return cls()
-
-    def check(self, problem):
-        pass
-
-    def form(self, problem):
-        return INFERENCES["mcmc"]().form(problem)
-
-    def run(self, rng_key, problem, data, *, folder, devices, progress):
-        import jax
-
-        from geodax._tree import leaf_names
-        from geodax.run.draws import to_datatree
-
-        like = problem.build(rng_key)
-        draws = jax.vmap(problem.priors.sample, (0, None))(jax.random.split(jax.random.clone(rng_key), 5), like)
-        arrays = {n: np.asarray(a)[None] for n, a in zip(leaf_names(like), jax.tree.leaves(draws), strict=True)}
-        return to_datatree({"posterior": arrays, "sample_stats": {"potential": np.zeros((1, 5))}})
-
-
 def test_a_new_fit_forgets_the_calibration_of_the_last(line):
     """With no rows held out, by a fit as by draws that were made before."""
     x, y = line
-    model = BayesianMLPRegressor((), inference=_Prior(), calibration_fraction=0.3, random_state=0).fit(x, y)
+    model = BayesianMLPRegressor((), inference=Prior(), calibration_fraction=0.3, random_state=0).fit(x, y)
     assert np.isfinite(model.predict_interval(x, alpha=0.2).threshold)
     model.set_params(calibration_fraction=0.0)
     for again in (lambda: model.fit(x, 1e3 * y), lambda: model.with_posterior(x, y, model.posterior_)):
@@ -332,7 +308,7 @@ def test_a_new_fit_forgets_the_calibration_of_the_last(line):
 def test_a_share_of_few_rows_is_one_of_them(line):
     """Catches a share that is rounded to nothing, of which one hears at the first conformal prediction."""
     x, y = line
-    model = BayesianMLPRegressor((), inference=_Prior(), calibration_fraction=0.1, random_state=0).fit(x[:4], y[:4])
+    model = BayesianMLPRegressor((), inference=Prior(), calibration_fraction=0.1, random_state=0).fit(x[:4], y[:4])
     assert [len(part) for part in model.calibration_] == [1, 1, 1]
     assert model.predict_interval(x, alpha=0.2).threshold == np.inf
     with pytest.raises(ValueError, match="leaves 1 of 2 rows to fit"):
@@ -343,7 +319,7 @@ def test_a_share_of_few_rows_is_one_of_them(line):
 def test_each_fit_draws_a_seed_of_its_own(line, random_state, tmp_path):
     """As in scikit-learn; draws that are taken back have the seed of their fit, as have those of a folder."""
     x, y = line
-    options: dict = {"inference": _Prior(), "calibration_fraction": 0.3, "random_state": random_state}
+    options: dict = {"inference": Prior(), "calibration_fraction": 0.3, "random_state": random_state}
     model = BayesianMLPRegressor((), **options)
     fits = []
     for _ in range(2):
@@ -364,7 +340,7 @@ def test_a_data_frame_with_calibration_rows_is_no_surprise(estimator, line):
     """No warning about names of columns, which the fit has seen; and the same numbers as from an array."""
     x, y = line
     frame, targets = pd.DataFrame(x, columns=list("abc")), np.digitize(y, [np.median(y)])
-    options: dict = {"inference": _Prior(), "calibration_fraction": 0.25, "random_state": 0}
+    options: dict = {"inference": Prior(), "calibration_fraction": 0.25, "random_state": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         model = estimator((), **options).fit(frame, targets)
@@ -375,10 +351,10 @@ def test_a_data_frame_with_calibration_rows_is_no_surprise(estimator, line):
 @pytest.mark.parametrize(
     ("options", "changed"),
     [
-        ({"inference": _Prior()}, {"activation": "tanh"}),
-        ({"inference": _Prior(), "noise": 0.5}, {"noise": 5.0}),
-        ({"inference": _Prior(), "noise": 0.5}, {"noise": None, "widths": "nothing", "inference": "nothing"}),
-        ({"inference": _Prior()}, {"prior": "hierarchical-horseshoe"}),
+        ({"inference": Prior()}, {"activation": "tanh"}),
+        ({"inference": Prior(), "noise": 0.5}, {"noise": 5.0}),
+        ({"inference": Prior(), "noise": 0.5}, {"noise": None, "widths": "nothing", "inference": "nothing"}),
+        ({"inference": Prior()}, {"prior": "hierarchical-horseshoe"}),
         ({"metric": "rmsprop"}, {"widths": (2, 2)}),
         slow({"inference": "whvi"}, {"inference": "mcmc", "orthogonal": True}),
         slow({"prior": "hierarchical-horseshoe", "rank": 1}, {"rank": None}),
@@ -405,8 +381,8 @@ def test_options_that_are_set_after_the_fit_are_for_the_next_one(line, options, 
 def test_another_inference(blobs, monkeypatch):
     """One that is given as an object or registered by name; predictions come from its draws."""
     x, y = blobs
-    monkeypatch.setitem(INFERENCES, "prior", _Prior)
-    by_name, given = (BayesianMLPClassifier((), inference=i, random_state=0).fit(x, y) for i in ("prior", _Prior()))
+    monkeypatch.setitem(INFERENCES, "prior", Prior)
+    by_name, given = (BayesianMLPClassifier((), inference=i, random_state=0).fit(x, y) for i in ("prior", Prior()))
     assert by_name.predict_parts(x).num_draws == 5
     for name, values in by_name.posterior_["posterior"].data_vars.items():
         np.testing.assert_array_equal(values, given.posterior_["posterior"][name])

@@ -8,8 +8,10 @@ from scipy import special
 
 import geodax as gx
 from benchmarks._batch_variance import variance
+from geodax._types import Cycle
 from geodax.run.errors import NonFiniteError
 from geodax.sgmcmc.control_variates import control_variates
+from geodax.sgmcmc.step_sizes import Stiffness
 from tests.marks import slow
 
 CURVATURES = jnp.array([25.0, 4.0, 1.0])
@@ -91,6 +93,18 @@ def test_errors_that_cancel_in_a_pass_allow_larger_steps(key, order, batch_size)
         left = 1.0 - 2.0 * np.sum((num_batches - lags) * decay**lags) / (num_batches * (num_batches - 1))
         heat = 0.5 * (1.0 - decay) * relative * num_batches / (num_batches - 1) * left
         assert 1.05 < (1.0 + heat) / (1.0 - 0.5 * (1.0 - decay)) < 1.13
+
+
+@pytest.mark.parametrize("left_out", [0.0, 0.3, 1.0])
+def test_examples_that_a_pass_leaves_out_count_wholly(left_out):
+    """The largest step solves its equation, in which the excess counts as before."""
+    stiffness, left, weight = Stiffness(*map(jnp.asarray, (2.0, 5.0, 0.0, 0.5))), 0.7, 4.0
+    fixed, noise = jnp.asarray(3.0), jnp.asarray(60.0)
+    u = float(stiffness.largest(fixed, weight, noise, Cycle(4, left_out), left))
+    cancelled = min(1.0, left * 2.0 * u) * (1.0 - left_out) * 0.5 * noise
+    assert u * (fixed + weight * (max(0.5 * left_out * noise, 1.0) + cancelled)) == pytest.approx(1.0)
+    alone = float(stiffness.largest(fixed, weight, noise))
+    assert u == pytest.approx(alone) if left_out == 1.0 else u > 1.1 * alone
 
 
 @pytest.mark.parametrize("sampler", [gx.sgrld, SGHMC])
