@@ -12,6 +12,7 @@ from matplotlib.text import Text
 from rich.console import Console
 
 from geodax.app.commands.terminal import say, show
+from geodax.app.network.report import _about_eigenvalues
 from geodax.app.report import drawing, plots
 from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.html import Report
@@ -426,3 +427,12 @@ def test_numbers_far_from_zero_are_told_apart(capsys):
     row = re.search(r"<tr>\s*<t[dh][^>]*>fit</t[dh]>.*?</tr>", report.html(), re.DOTALL)[0]
     mean, _, low, high = (float(cell.replace(",", "")) for cell in re.findall(r">([\d.,]+)</td>", row)[:4])
     assert low < mean < high
+
+
+def test_what_eigenvalues_show_is_said():
+    """Catches signs that are confused, and a claim where the interval includes zero."""
+    draws = np.random.default_rng(0).standard_normal((2, 200, 3)) + np.array([9.0, 0.0, -9.0])
+    first, second, third = _about_eigenvalues(draws).split("Eigenvalue ")[1:]
+    assert "the same sign connect more" in first
+    assert "not clearly different from zero" in second
+    assert "opposite signs connect more" in third
