@@ -166,8 +166,9 @@ def _entries(draws: np.ndarray, columns: Sequence[str], groups: Sequence[str]) -
     axes: list[Any] = []
     for g in range(num_groups):
         ax = styled(figure.add_subplot(1, num_groups, g + 1, sharex=axes[0] if axes else None))
-        labels = [short(str(columns[i]), 20) if g == 0 else "" for i in shown]
+        labels = [short(str(columns[i]), 20) for i in shown]
         draw_intervals(ax, labels, [draws[:, g, i] for i in shown], colour=SERIES[g % len(SERIES)])
+        ax.tick_params(axis="y", labelleft=g == 0)  # beside each other; a phone shows them
         ax.axvline(0.0, color="grey", linewidth=0.6)
         ax.set_title(short(groups[g], 20))
         axes.append(ax)
@@ -196,8 +197,9 @@ def _shrinkage(model: HierarchicalCCA, data: GroupedTable, groups: Sequence[str]
         middle = common[..., 0].reshape(-1, common.shape[-2]).mean(axis=0)
         middle = middle / np.linalg.norm(middle)
         ax = styled(figure.add_subplot(1, 2, v))
-        labels = [f"{g} ({int((data.groups == g).sum())})" for g in groups] if v == 1 else [""] * len(groups)
+        labels = [f"{g} ({int((data.groups == g).sum())})" for g in groups]
         draw_intervals(ax, labels, [angles[:, :, g].ravel() for g in range(len(groups))])
+        ax.tick_params(axis="y", labelleft=v == 1)
         points = [_degrees(np.asarray(frames[v - 1])[:, 0], middle) for frames in alone]
         ax.plot(points, range(len(groups)), "o", markerfacecolor="none", markeredgecolor=SERIES[1], markersize=6)
         ax.set_xlim(0)
