@@ -459,20 +459,24 @@ def mass_matrices(facts: dict) -> list[str]:
 
 
 def time_to_answer(facts: dict) -> list[str]:
-    loads, repeats = [row["load_average"] for row in facts["rows"]], facts["config"]["repeats"]
-    how = "One run each" if repeats == 1 else f"Medians of {repeats}"
-    headings = ["cold: processor (clock), s", "again: processor (clock), s", "smallest bulk ESS", "z"]
+    loads = [row["load_average"] for row in facts["rows"]]
+    headings = ["cold: processor (clock), s", "again: processor (clock), s", "runs", "smallest bulk ESS", "z"]
     rows = {}
     for row in facts["rows"]:
         times = [
             f"{row[f'{when}_processor_seconds']:.1f} ({row[f'{when}_clock_seconds']:.1f})" for when in ("cold", "again")
         ]
-        rows[f"{row['target']}, {row['program']}"] = [*times, figure(row["min_ess"]), f"{row['z']:.1f}"]
+        rows[f"{row['target']}, {row['program']}"] = [
+            *times,
+            str(row["repeats"]),
+            figure(row["min_ess"]),
+            f"{row['z']:.1f}",
+        ]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return [
         *grid("target, program", headings, rows),
         "",
-        f"{how} ({facts['machine']}, load {min(loads):.0f} to {max(loads):.0f}; {versions}).",
+        f"Medians ({facts['machine']}, load {min(loads):.0f} to {max(loads):.0f}; {versions}).",
     ]
 
 
