@@ -91,7 +91,7 @@ def run_options(estimator: Any) -> dict[str, Any]:
     }
 
 
-def chains_of_nuts(in_turn: bool = True) -> dict[str, str]:
+def chains_in_turn(in_turn: bool = True) -> dict[str, str]:
     """Return how :func:`geodax.sample` runs the chains of an estimator: in turn on CPUs, otherwise vectorized.
 
     Chains in turn do not wait for the longest trajectory, and their program compiles faster.

@@ -93,7 +93,7 @@ def evaluate(
     for begin in range(0, len(numbers), length):
         chosen = numbers[begin : begin + length]
         positions = jax.tree.map(
-            lambda leaf: jnp.swapaxes(leaf, 0, 1).reshape(-1, *leaf.shape[2:]),
+            lambda leaf: np.asarray(leaf).swapaxes(0, 1).reshape(-1, *leaf.shape[2:]),
             positions_at(variables, like, slice(chosen[0], chosen[-1] + 1, every)),
         )
         parts = [jax.tree.map(np.asarray, function(positions, part)) for part in examples]

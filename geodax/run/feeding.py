@@ -130,8 +130,14 @@ def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
 
 
 def _device_feed(batches: Batches, num_batches: int) -> Feed:
+    # all chains get all examples, as they are
+    is_shared = batches.batch_size == batches.num_data and batches.augment is None
+
     def draw(data: Batches, chain_keys: Array, iteration: Array, start: Array, axis: str | None = None) -> PyTree:
         del start
+        if is_shared:
+            whole = data.data if axis is None else Part(draw_part(data, chain_keys[0], iteration, axis), (axis,))
+            return whole if num_batches == 1 else jax.tree.map(lambda x: jnp.stack([x] * num_batches), whole)
 
         def one(key: Array, index: Array) -> PyTree:
             return data.draw(key, index) if axis is None else Part(draw_part(data, key, index, axis), (axis,))
@@ -149,6 +155,7 @@ def _device_feed(batches: Batches, num_batches: int) -> Feed:
         lambda start, stop: batches,
         draw,
         batches.batch_size,
+        is_shared=is_shared,
         identity=("device", batches.batch_size, batches.order, shapes, *["augmented"] * (batches.augment is not None)),
         digest=lambda: data_digest(batches.data),
         examples=batches.data,

@@ -16,7 +16,7 @@ import platformdirs
 
 _SETTINGS = (  # name, JAX's default, ours
     ("jax_compilation_cache_max_size", -1, 1 << 28),
-    ("jax_persistent_cache_min_compile_time_secs", 1.0, 0.1),
+    ("jax_persistent_cache_min_compile_time_secs", 1.0, 0.02),
 )
 
 

@@ -30,6 +30,7 @@ from geodax.run.errors import CheckpointError
 from geodax.run.feeding import loader_of, make_feed
 from geodax.run.identity import first_difference, identity_of
 from geodax.run.locks import beside, exclusive
+from geodax.run.program_cache import keep_on_disk
 from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes, recorded_with
@@ -143,6 +144,7 @@ def sample(
         SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds the draws so far. Errors that the batches or
             ``progress`` raise during a run are also passed on with ``error.draws``, after a checkpoint.
     """
+    keep_on_disk()
     num_samples, num_warmup, num_chains, thinning = _counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
     if chain_method == "parallel":

@@ -172,22 +172,24 @@ def curvature_adaptation(
         del info
         is_due = (iteration < num_first) | (iteration % _EVERY == 0) | (iteration == num_warmup - 1)
 
-        def measure(kept: tuple, rng_key: PRNGKey, state: Any, iteration: Array, batch: PyTree) -> tuple:
-            tuning, state = measured(rng_key, kept[0], state._replace(tuned_step_size=kept[1]), iteration, batch)
+        def measure(kept: tuple, noise: PyTree, state: Any, iteration: Array, batch: PyTree) -> tuple:
+            tuning, state = measured(noise, kept[0], state._replace(tuned_step_size=kept[1]), iteration, batch)
             return tuning, state.tuned_step_size
 
         kept = tuning, state.tuned_step_size
-        tuning, tuned = when(is_due, measure, kept, rng_key, state, iteration, batch)
+        # apart from the measurement, or the compiler repeats the draw in each expression of it
+        noise = when(is_due, lambda like, key: standard_normal(key, like), state.position, rng_key)
+        tuning, tuned = when(is_due, measure, kept, noise, state, iteration, batch)
         return tuning, state._replace(tuned_step_size=tuned)
 
     def measured(
-        rng_key: PRNGKey, tuning: CurvatureState, state: Any, iteration: Array, batch: PyTree
+        noise: PyTree, tuning: CurvatureState, state: Any, iteration: Array, batch: PyTree
     ) -> tuple[CurvatureState, Any]:
         position, here = state.position, target.taking(state.dtypes)
         longest = _longest_time(manifold, position)
         amplitude = jnp.minimum(tuning.amplitude, longest)
         along, _ = _unit(manifold.project(position, tuning.direction))
-        thermal = manifold.momentum(position, standard_normal(rng_key, position))
+        thermal = manifold.momentum(position, noise)
 
         def moved(momentum: PyTree) -> PyTree:
             return mass.flow(state.metric, position, momentum, amplitude)[0]

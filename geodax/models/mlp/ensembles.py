@@ -107,7 +107,7 @@ class NetworkEnsemble(AbstractInference):
         options |= {"batches": batches(marked, batch_size=size, order="epochs"), "num_steps": self.num_warmup}
         options |= kept_in(folder) | {"devices": devices, "progress": progress}
         if self.inference == "ensemble":
-            manifold = nn.geometry(problem.build(jax.random.key(0)))
+            manifold = nn.geometry(jax.eval_shape(problem.build, jax.random.key(0)))
             return train_ensemble(
                 rng_key, posterior, problem.build, num_members=self.num_chains, manifold=manifold, **options
             )

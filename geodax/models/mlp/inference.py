@@ -9,6 +9,7 @@ describes them.
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -73,15 +74,9 @@ class NetworkProblem:
 
     def build(self, key: PRNGKey) -> Position:
         """Create a network in single precision, including noise and prior parameters."""
-        network = nn.MLP(
-            self.in_features,
-            "scalar" if self.out_features is None or self.is_ordinal else self.out_features,
-            widths=self.widths,
-            activation=ACTIVATIONS[self.activation],
-            orthogonal=self.orthogonal,
-            rank=self.rank,
-            dtype=jnp.float32,
-            key=key,
+        out_features = "scalar" if self.out_features is None or self.is_ordinal else self.out_features
+        network = _network(
+            self.in_features, out_features, self.widths, self.activation, self.orthogonal, self.rank, key
         )
         if self.is_ordinal:
             assert self.out_features is not None
@@ -174,6 +169,29 @@ class AbstractInference(abc.ABC):
             A DataTree with draws of the form's positions in the group ``posterior``, and scalars (chain, draw) in
             ``sample_stats``, one of them named ``potential`` or ``lp``.
         """
+
+
+@functools.partial(jax.jit, static_argnums=range(6))
+def _network(
+    in_features: int,
+    out_features: Any,
+    widths: tuple[int, ...],
+    activation: str,
+    orthogonal: bool,
+    rank: Any,
+    key: PRNGKey,
+) -> nn.MLP:
+    """One program for all layers, which the disk keeps."""
+    return nn.MLP(
+        in_features,
+        out_features,
+        widths=widths,
+        activation=ACTIVATIONS[activation],
+        orthogonal=orthogonal,
+        rank=rank,
+        dtype=jnp.float32,
+        key=key,
+    )
 
 
 INFERENCES: dict[str, type[AbstractInference]] = {}

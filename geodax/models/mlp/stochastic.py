@@ -33,7 +33,7 @@ from geodax._wording import argument, in_python
 from geodax.data.minibatches import batches
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
-from geodax.models.options import kept_in
+from geodax.models.options import chains_in_turn, kept_in
 from geodax.nn.likelihoods import apply_network
 from geodax.posterior import Posterior
 from geodax.run.progress import Reporter
@@ -157,7 +157,7 @@ class StochasticGradientMCMC(AbstractInference):
     ) -> Any:
         """Sample."""
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=len(data[0]))
-        manifold = None if self.sampler == "sgrld" else nn.geometry(problem.build(jax.random.key(0)))
+        manifold = None if self.sampler == "sgrld" else nn.geometry(jax.eval_shape(problem.build, jax.random.key(0)))
         trains = least_temperature(problem)[0] == 0  # otherwise training would end at zero arrays
         where = {"folder": folder, "devices": devices, "progress": progress}
         settings, num_inner_steps = self, 1
@@ -248,6 +248,7 @@ def sample_in_stages(
         batches=batches(data, batch_size=batch_size, order="epochs"),
         keep=keep,
         **kept_in(folder),
+        **chains_in_turn(),
         devices=devices,
         progress=progress,
     )
@@ -287,8 +288,8 @@ def held_out_training(
 
 def _held_out(rng_key: PRNGKey, num_data: int) -> np.ndarray:
     """Mask of the examples held out from training."""
-    is_held_out = np.arange(num_data) < round(_HELD_OUT * num_data)
-    return np.asarray(jax.random.permutation(jax.random.fold_in(rng_key, num_data), is_held_out))
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))  # a draw of JAX would be compiled
+    return generator.permutation(num_data) < round(_HELD_OUT * num_data)
 
 
 def _in_parts(posterior: Posterior) -> tuple[Posterior, dict[str, Any]]:
