@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from geodax.app import main
-from geodax.app.families import RegressorOptions, run_kind
+from geodax.app.families import ClassifierOptions, run_kind
 from geodax.models import BayesianMLPClassifier
 
 _SMALL = ["--widths", "6", "--num-warmup", "300", "--num-samples", "8", "--thinning", "5", "--num-chains", "2"]
@@ -232,21 +232,25 @@ def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
 
 def test_a_class_of_which_all_rows_are_held_out_is_named(tmp_path, capsys):
     """Scores are of the other rows, and said so; the rows that calibrate do not count as fitted."""
-    kind, options = run_kind("regressor"), RegressorOptions(target="kind", calibration_fraction=0.25)
+    kind, options = run_kind("classifier"), ClassifierOptions(target="kind", calibration_fraction=0.25)
     table, run = tmp_path / "table.csv", tmp_path / "run"
+    x = np.random.default_rng(5).standard_normal(50)
+    # of the rows in the order of their classes, every fifth from the third on is held out
+    names = [*(f"d{k % 2}" for k in range(47)), "a", "a", "caught"]
 
-    def write(targets):
-        x = np.random.default_rng(5).standard_normal(len(targets))
-        table.write_text("x,kind\n" + "".join(f"{a:.4f},{b}\n" for a, b in zip(x, targets, strict=True)))
+    def is_set_aside(number):
+        own = [*names[:number], "set aside", *names[number + 1 :]]
+        table.write_text("x,kind\n" + "".join(f"{a:.4f},{b}\n" for a, b in zip(x, own, strict=True)))
+        data, _ = kind.read(table, options, None)
+        estimator = kind.estimator({"options": dataclasses.asdict(options), "seed": 0})
+        estimator.prepare(*data.train)
+        return set(own) - set(estimator.classes_) == {"caught", "set aside"}
 
-    write(range(50))
-    data, _ = kind.read(table, options, None)  # numbers of rows, which are held out as those of a classifier
-    aside = kind.estimator({"options": dataclasses.asdict(options), "seed": 0}).prepare(*data.train)[2][1]
-    write([{data.test[1][0]: "tested", aside[0]: "calibrating"}.get(k, f"c{k % 2}") for k in range(50)])
+    assert any(map(is_set_aside, range(47)))
     words = ["fit", "classifier", str(table), "--target", "kind", "--calibration-fraction", "0.25", *_SMALL]
     assert main([*words, "--out", str(run)]) == 0
     printed = capsys.readouterr().out
-    assert "No fitted row has one of the classes 'calibrating', 'tested', because all such rows" in printed
+    assert "No fitted row has one of the classes 'caught', 'set aside', because all such rows" in printed
     assert "10 of the other 40 rows calibrate conformal predictions, 30 are fitted." in printed
     assert re.search(r"^9 held-out rows +network", printed, re.MULTILINE)
     assert "1 more held-out rows are of a class that no fitted row has." in printed
@@ -254,6 +258,16 @@ def test_a_class_of_which_all_rows_are_held_out_is_named(tmp_path, capsys):
     page = (run / "report.html").read_text(encoding="utf-8")
     for text in ("1 of 10 held-out rows has a class that no fitted", "30 rows fitted, 10 for calibration, 1 input"):
         assert text in page
+
+
+def test_held_out_rows_have_the_classes_of_all(tmp_path):
+    """A fifth of each class is held out, but for rounding: by chance, scores would be of other base rates."""
+    table = tmp_path / "table.csv"
+    names = np.random.default_rng(0).permutation([*"a" * 60, *"b" * 31, *"c" * 9])
+    table.write_text("x,kind\n" + "".join(f"{k},{name}\n" for k, name in enumerate(names)))
+    data, _ = run_kind("classifier").read(table, ClassifierOptions(target="kind"), None)
+    held_out = {name: int((data.test[1] == name).sum()) for name in "abc"}
+    assert held_out == {"a": 12, "b": 6, "c": 2}
 
 
 @pytest.mark.slow

@@ -148,6 +148,8 @@ def test_ordered_classes_keep_the_order_of_scikit_learn_outside(rows):
     for order, words in ((None, "needs the order of classes that are not numbers"), (["low", "mid"], "without 'high'")):
         with pytest.raises(ValueError, match=words):
             BayesianMLPClassifier(likelihood="ordinal", class_order=order, **PRIOR).fit(x, names)
+    with pytest.raises(ValueError, match="class_order is for likelihood='ordinal'"):
+        BayesianMLPClassifier(class_order=["low", "mid", "high"], **PRIOR).fit(x, names)
 
 
 @pytest.mark.slow

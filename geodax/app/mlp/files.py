@@ -149,7 +149,8 @@ def read_labelled(
         weight = _weights(path, table, weights)
         is_known &= weight > 0
         weight = weight[is_known]
-    is_test, targets = _held_out(path, target, is_known, test_fraction), targets[is_known]
+    targets = targets[is_known]
+    is_test = _held_out(path, target, len(is_known), targets, are_classes, test_fraction)
     others = (*others, *drop)
     pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
     chosen = [name for name in table.names if name not in others]
@@ -311,16 +312,23 @@ def _weights(path: Path, table: Table, name: str) -> np.ndarray:
     return found
 
 
-def _held_out(path: Path, target: str, is_known: np.ndarray, test_fraction: float) -> np.ndarray:
-    """Choose the held-out rows among those with a target."""
-    count = int(is_known.sum())
+def _held_out(
+    path: Path, target: str, total: int, targets: np.ndarray, are_classes: bool, test_fraction: float
+) -> np.ndarray:
+    """Choose the held-out rows among those with a target, the same fraction of each class."""
+    count = len(targets)
     if count < _LEAST_ROWS:
         raise TableError(
-            f"{path}: {count} of {len(is_known)} rows have a value of the target {target!r}. At least "
-            f"{_LEAST_ROWS} are needed."
+            f"{path}: {count} of {total} rows have a value of the target {target!r}. At least {_LEAST_ROWS} are needed."
         )
+    number, order = round(test_fraction * count), np.random.default_rng(0).permutation(count)
+    if are_classes:
+        order = order[np.argsort(targets[order], kind="stable")]
+        chosen = order[((np.arange(number) + 0.5) * count / max(number, 1)).astype(int)]
+    else:
+        chosen = order[:number]
     is_test = np.zeros(count, bool)
-    is_test[np.random.default_rng(0).permutation(count)[: round(test_fraction * count)]] = True
+    is_test[chosen] = True
     if (~is_test).sum() < _LEAST_FITTED:
         raise TableError(
             f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least "

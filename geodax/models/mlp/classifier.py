@@ -148,6 +148,11 @@ class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayes
                 "fitted rows; a classifier needs at least two."
             )
         is_ordinal = self.likelihood == "ordinal"
+        if self.class_order is not None and not is_ordinal:
+            raise ValueError(
+                f"BayesianMLPClassifier: {argument('class_order')} is for {argument('likelihood', 'ordinal')}, found "
+                f"{argument('likelihood', self.likelihood)}."
+            )
         self._places = places_in_order(self.classes_, self.class_order) if is_ordinal else None
         return (numbers if self._places is None else self._places[numbers]).astype(np.int32)
 
