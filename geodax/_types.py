@@ -73,6 +73,7 @@ class Description(NamedTuple):
         adapted: Fields of the state that warm-up tunes, for ``gx.sample(warm_start=...)``.
         bind: ``*logdensity_args -> SamplingAlgorithm``, or None: the same sampler for
             ``position -> logdensity_fn(position, *logdensity_args)``.
+        is_ragged: Whether iterations of different chains take different numbers of gradients.
     """
 
     settings: tuple[tuple[str, Any], ...] = ()
@@ -80,6 +81,7 @@ class Description(NamedTuple):
     num_waiting: int = 0
     adapted: tuple[str, ...] = ()
     bind: Callable[..., Any] | None = None
+    is_ragged: bool = False
 
 
 class SamplingAlgorithm(NamedTuple):

@@ -99,6 +99,7 @@ def exact_algorithm(
     initial_length: Callable[[Position], PyTree] | None = None,
     settings: Mapping[str, Any] | None = None,
     is_isokinetic: bool = False,
+    is_ragged: bool = False,
 ) -> SamplingAlgorithm:
     """Build an exact sampler around a trajectory.
 
@@ -116,6 +117,7 @@ def exact_algorithm(
         settings: The sampler's arguments, which identify its checkpoints.
         is_isokinetic: Whether the motion has constant speed (:mod:`geodax.mcmc.isokinetic`) instead of being
             Hamiltonian.
+        is_ragged: As in :class:`~geodax._types.Description`.
 
     Returns:
         The algorithm.
@@ -201,7 +203,7 @@ def exact_algorithm(
         )
 
     named = tuple(({} if settings is None else {**settings, "manifold": geometry}).items())
-    description = Description(named, bind=bind)
+    description = Description(named, bind=bind, is_ragged=is_ragged)
     if step_size is not None:
         return SamplingAlgorithm(init, step, None, geometry, description=description)
     description = description._replace(adapted=("step_size", "scale", "correlation", "length"))

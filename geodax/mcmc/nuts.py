@@ -70,4 +70,5 @@ def nuts(
             "mass_matrix": mass_matrix,
             "target_acceptance_rate": target_acceptance_rate,
         },
+        is_ragged=True,
     )

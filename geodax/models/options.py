@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from sklearn.utils import check_random_state
 
@@ -89,20 +88,6 @@ def run_options(estimator: Any) -> dict[str, Any]:
         "devices": estimator.devices,
         "progress": estimator.progress,
     }
-
-
-def chains_in_turn(in_turn: bool = True) -> dict[str, str]:
-    """Return how :func:`geodax.sample` runs the chains of an estimator: in turn on CPUs, otherwise vectorized.
-
-    Chains in turn do not wait for the longest trajectory, and their program compiles faster.
-
-    Args:
-        in_turn: Whether the model is large enough, or its trajectories differ enough.
-
-    Returns:
-        The argument ``chain_method``, by name.
-    """
-    return {"chain_method": "sequential" if in_turn and jax.default_backend() == "cpu" else "vectorized"}
 
 
 def kept_in(folder: str | Path | None) -> dict[str, Any]:

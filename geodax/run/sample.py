@@ -71,7 +71,7 @@ def sample(
     num_superchains: int | None = None,
     warm_start: xr.DataTree | xr.Dataset | None = None,
     logdensity_args: tuple = (),
-    chain_method: str = "vectorized",
+    chain_method: str | None = None,
     devices: Devices = None,
     progress: bool | Reporter = True,
 ) -> xr.DataTree:
@@ -118,8 +118,9 @@ def sample(
             arguments of equal shapes trace and compile once, as under ``jax.jit``, so simulations and refits are fast.
         chain_method: How the chains of one device are run, as in NumPyro: ``"vectorized"`` (by ``vmap``) or
             ``"sequential"``, one after the other in each iteration. Vectorized chains of :func:`geodax.nuts` wait for
-            the longest trajectory among them; on CPUs ``"sequential"`` is faster for positions of a thousand entries or
-            more. The draws are the same up to rounding.
+            the longest trajectory among them, and their program takes longer to compile. None is ``"sequential"`` for
+            fewer than 16 chains of ``nuts`` on CPUs, and ``"vectorized"`` otherwise. The draws are the same up to
+            rounding.
         devices: Devices for the run: :func:`geodax.device_mesh` with an axis ``"chain"`` for chains and an axis
             ``"data"`` for the examples of each batch; a sequence of devices, a number of devices (of all processes
             together) or ``"all"`` for chains; None takes as many as divide ``num_chains``. In a run of several
@@ -147,12 +148,7 @@ def sample(
     keep_on_disk()
     num_samples, num_warmup, num_chains, thinning = _counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
-    if chain_method == "parallel":
-        raise ValueError(
-            'sample: chain_method="parallel" of NumPyro, one chain on each device, is devices="all" here; chain_method '
-            'says how those of one device are run, "vectorized" or "sequential".'
-        )
-    _checks.chosen("sample", "chain_method", chain_method, ("vectorized", "sequential"))
+    chain_method = _chain_method(chain_method, algorithm, num_chains)
     rng_key = _checks.random_key("sample", rng_key)
     adapt, is_joint = _adaptation(algorithm, num_chains)
     if adapt is not None and num_warmup == 0 and warm_start is None:
@@ -389,6 +385,19 @@ def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: A
     _checks.number("sample", "checkpoint_seconds", checkpoint_seconds, least=0.0)
     if not callable(progress) and not isinstance(progress, bool):
         raise TypeError(f"sample: progress must be True, False or a function, found {_checks.described(progress)}.")
+
+
+def _chain_method(chosen: Any, algorithm: Sampler, num_chains: int) -> str:
+    if chosen == "parallel":
+        raise ValueError(
+            'sample: chain_method="parallel" of NumPyro, one chain on each device, is devices="all" here; chain_method '
+            'says how those of one device are run, "vectorized" or "sequential".'
+        )
+    if chosen is not None:
+        _checks.chosen("sample", "chain_method", chosen, ("vectorized", "sequential"))
+        return chosen
+    is_ragged = description_of(algorithm).is_ragged and num_chains < _MANY_CHAINS
+    return "sequential" if is_ragged and jax.default_backend() == "cpu" else "vectorized"
 
 
 def _counts(num_samples: Any, num_warmup: Any, num_chains: Any, thinning: Any) -> tuple[int, int, int, int]:

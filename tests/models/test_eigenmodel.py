@@ -5,13 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import chi2, norm
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-import geodax as gx
 from geodax.diagnostics.findings import rhat
 from geodax.models import Eigenmodel
-from geodax.models.eigenmodel import density, estimator
+from geodax.models.eigenmodel import density
 from geodax.models.eigenmodel.density import EigenmodelParameters, EigenmodelPrior
 
 N, RANK = 20, 2
@@ -244,22 +242,3 @@ def test_density_of_an_odd_number_of_nodes():
     eta = (2.0 * vectors @ vectors.T - 1.3)[upper]
     expected = norm.logcdf((2 * matrix[upper] - 1) * eta).sum() - 0.5 * 2.0**2 / n - 0.5 * 0.13**2
     np.testing.assert_allclose(found, expected, rtol=1e-10)
-
-
-def test_large_networks_run_chains_one_after_the_other(monkeypatch):
-    """Equal seeds give the same draws up to rounding."""
-    matrix = np.ones((8, 8)) - np.eye(8)
-    matrix[0, 1:5] = matrix[1:5, 0] = 0
-    model = Eigenmodel(1, num_warmup=20, num_samples=5, num_chains=2, random_state=1)
-    vectorized = clone(model).fit(matrix)
-    methods = []
-
-    def sample(*args, **options):
-        methods.append(options["chain_method"])
-        return gx.sample(*args, **options)
-
-    monkeypatch.setattr(estimator, "_MANY_NODES", 8)
-    monkeypatch.setattr(estimator, "sample", sample)
-    sequential = clone(model).fit(matrix)
-    assert methods == ["sequential"]
-    np.testing.assert_allclose(sequential.draws(None).eigenvalues, vectorized.draws(None).eigenvalues, rtol=1e-6)

@@ -12,6 +12,7 @@ import xarray as xr
 from jax.custom_batching import custom_vmap
 
 import geodax as gx
+from geodax._types import Description
 from geodax.run import driver
 from geodax.run import sample as loop
 from geodax.run.draws import open_draws
@@ -312,14 +313,22 @@ class TestDevices:
         def _(axis_size, in_batched, position):
             raise AssertionError("side by side")
 
-        algorithm = SimpleNamespace(init=SimpleState, step=lambda _, state: (SimpleState(moved(state.position)), {}))
-        for options in ({"num_chains": 1}, {"num_chains": 3, "chain_method": "sequential"}):
-            tree = run(key, algorithm, **options, num_samples=2, devices=1)
+        functions = {"init": SimpleState, "step": lambda _, state: (SimpleState(moved(state.position)), {})}
+        algorithm = SimpleNamespace(**functions)
+        ragged = SimpleNamespace(**functions, description=Description(is_ragged=True))
+        assert gx.nuts(gaussian).description.is_ragged
+        for sampler, options in (
+            (algorithm, {"num_chains": 1}),
+            (algorithm, {"num_chains": 3, "chain_method": "sequential"}),
+            (ragged, {"num_chains": 3}),
+        ):
+            tree = run(key, sampler, **options, num_samples=2, devices=1)
             np.testing.assert_array_equal(
                 tree["posterior"]["position"].values[:, :, 0], [[1, 2]] * options["num_chains"]
             )
-        with pytest.raises(AssertionError, match="side by side"):
-            run(key, algorithm, num_chains=3, num_samples=2, devices=1)
+        for sampler, options in ((algorithm, {}), (ragged, {"chain_method": "vectorized"})):
+            with pytest.raises(AssertionError, match="side by side"):
+                run(key, sampler, **options, num_chains=3, num_samples=2, devices=1)
 
     def test_an_unknown_way_to_run_chains_is_refused(self, key):
         with pytest.raises(ValueError, match="chain_method must be one of"):

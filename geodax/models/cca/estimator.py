@@ -21,7 +21,7 @@ from geodax.models.cca.pooling import CCAPrior
 from geodax.models.cca.rows import drawn_rows, over_rows
 from geodax.models.cca.signs import Frames, with_identified
 from geodax.models.missing import fill_missing
-from geodax.models.options import chains_in_turn, require_positive, run_options, seed_of
+from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
 from geodax.models.run_arguments import RunArguments
 from geodax.run.sample import sample
@@ -101,7 +101,6 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
                 algorithm,
                 lambda key: cca_pooling.starting_point(key, filled, estimate, pooling),
                 keep=lambda position: cca_pooling.kept(position, shape),
-                **chains_in_turn(),
                 **run_options(self),
             )
         self.posterior_ = with_identified(posterior, self.reference_)

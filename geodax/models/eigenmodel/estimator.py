@@ -20,12 +20,10 @@ from geodax.mcmc.nuts import nuts
 from geodax.models.eigenmodel import density
 from geodax.models.eigenmodel.density import EigenmodelParameters, EigenmodelPrior
 from geodax.models.eigenmodel.options import EigenmodelOptions
-from geodax.models.options import chains_in_turn, require_positive, run_options, seed_of
+from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
 from geodax.models.run_arguments import RunArguments
 from geodax.run.sample import sample
-
-_MANY_NODES = 200
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -84,7 +82,6 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
                 jax.random.key(seed),
                 algorithm,
                 lambda key: density.starting_point(key, data, self.rank, link, prior),
-                **chains_in_turn(len(data.values) >= _MANY_NODES),
                 **run_options(self),
             )
         return self._take(posterior)

@@ -33,7 +33,7 @@ from geodax._wording import argument, in_python
 from geodax.data.minibatches import batches
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
-from geodax.models.options import chains_in_turn, kept_in
+from geodax.models.options import kept_in
 from geodax.nn.likelihoods import apply_network
 from geodax.posterior import Posterior
 from geodax.run.progress import Reporter
@@ -248,7 +248,7 @@ def sample_in_stages(
         batches=batches(data, batch_size=batch_size, order="epochs"),
         keep=keep,
         **kept_in(folder),
-        **chains_in_turn(),
+        chain_method="sequential" if jax.default_backend() == "cpu" else "vectorized",
         devices=devices,
         progress=progress,
     )

@@ -20,7 +20,7 @@ from geodax.models.network.density import NetworkParameters, NetworkPrior
 from geodax.models.network.modes import NetworkMode, find_modes, starting_point
 from geodax.models.network.options import NetworkOptions
 from geodax.models.network.order import identified
-from geodax.models.options import chains_in_turn, require_positive, run_options, seed_of
+from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
 from geodax.models.run_arguments import RunArguments
 from geodax.run.sample import sample
@@ -85,7 +85,6 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
                 algorithm,
                 lambda key: starting_point(key, self.modes_[0], data, prior),
                 keep=lambda position: density.parameters(position)._asdict(),
-                **chains_in_turn(),
                 **options,
             )
         return self._take(counts, posterior)
