@@ -199,8 +199,6 @@ PLOTS = [
     plots.trace_plot,
     plots.rank_plot,
     plots.interval_plot,
-    plots.marginal_plot,
-    plots.autocorrelation_plot,
 ]
 
 

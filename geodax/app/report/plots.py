@@ -172,40 +172,6 @@ def interval_plot(
     return finish(figure)
 
 
-def marginal_plot(
-    draws: Mapping[str, np.ndarray], *, most_panels: int = 12, bins: int = 40, quantity: str = ""
-) -> Figure:
-    """Plot a histogram of every scalar over all chains, with its 90 % interval below it.
-
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name.
-        most_panels: Largest number of scalars; the first ones are shown.
-        bins: Number of bins.
-        quantity: Label of the horizontal axes.
-
-    Returns:
-        The figure.
-    """
-    panels = _scalars(draws, most_panels)
-    figure, axes = grid(len(panels), height=1.7)
-    for ax, (name, values) in zip(axes, panels, strict=True):
-        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
-        values = values[np.isfinite(values)]
-        if values.size == 0:
-            say(ax, "no finite values")
-            continue
-        ax.hist(values, bins=bins, color=SERIES[0], alpha=0.55, histtype="stepfilled", density=True)
-        low, median, high = np.quantile(values, (0.05, 0.5, 0.95))
-        below = {"transform": ax.get_xaxis_transform(), "color": SERIES[0], "clip_on": False}
-        ax.plot([low, high], [-0.04, -0.04], linewidth=2.2, solid_capstyle="butt", **below)
-        ax.plot([median], [-0.04], "o", markersize=4, **below)
-        ax.set_yticks([])
-        ax.spines["left"].set_visible(False)
-        ax.tick_params(axis="x", pad=7)
-        ax.set_xlabel(quantity, fontsize=SMALL, color=INK)
-    return finish(figure)
-
-
 def energy_plot(energy: np.ndarray) -> Figure:
     """Plot the energies of a Hamiltonian sampler and their changes between draws.
 
@@ -253,39 +219,6 @@ def energy_plot(energy: np.ndarray) -> Figure:
         color=INK,
     )
     ax.legend(frameon=False, fontsize=SMALL, labelcolor=INK)
-    return finish(figure)
-
-
-def autocorrelation_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8, max_lag: int = 40) -> Figure:
-    """Plot the autocorrelation of the draws, one line per chain.
-
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name.
-        most_panels: Largest number of scalars; the first ones are shown.
-        max_lag: Largest lag.
-
-    Returns:
-        The figure.
-    """
-    panels = _scalars(draws, most_panels)
-    figure, axes = grid(len(panels), height=1.3)
-    for ax, (name, values) in zip(axes, panels, strict=True):
-        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
-        num_draws = values.shape[1]
-        lags = np.arange(min(max_lag, num_draws - 1) + 1)
-        values = _finite_or_nan(values)
-        for chain, row in enumerate(values - values.mean(axis=1, keepdims=True)):
-            variance = float(row @ row)
-            if not (math.isfinite(variance) and variance > 0):
-                continue
-            correlation = [float(row[: num_draws - lag] @ row[lag:]) / variance for lag in lags]
-            ax.plot(lags, correlation, color=SERIES[chain % len(SERIES)], linewidth=1.1)
-        ax.axhline(0, color=INK, linewidth=0.6, alpha=0.6)
-        ax.set_ylim(-0.35, 1.05)
-    for ax in axes[-2:]:
-        ax.set_xlabel("lag", fontsize=SMALL, color=INK)
-    if panels:
-        chain_legend(figure, panels[0][1].shape[0])
     return finish(figure)
 
 

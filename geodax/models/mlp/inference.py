@@ -67,11 +67,6 @@ class NetworkProblem:
     is_weighted: bool = False
     num_incomplete: int = 0
 
-    @property
-    def is_classification(self) -> bool:
-        """Whether targets are classes."""
-        return isinstance(self.likelihood, nn.CategoricalLikelihood)
-
     def build(self, key: PRNGKey) -> Position:
         """Create a network in single precision, including noise and prior parameters."""
         out_features = "scalar" if self.out_features is None or self.is_ordinal else self.out_features
