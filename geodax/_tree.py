@@ -90,6 +90,12 @@ def leaf_names(a: PyTree, bare: str = "position") -> list[str]:
     return [jax.tree_util.keystr(path, simple=True, separator=".").replace("/", ".") or bare for path in paths]
 
 
+def is_split(leaf: Any) -> bool:
+    """Whether no device has the whole array."""
+    is_placed = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    return is_placed and not leaf.sharding.is_fully_replicated
+
+
 def is_half(leaf: Array) -> bool:
     """Whether an array has less than single precision."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact) and jnp.finfo(leaf.dtype).bits < 32)

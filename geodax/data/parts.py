@@ -143,6 +143,21 @@ def whole(batch: PyTree, position: PyTree) -> PyTree:
     return structure.unflatten(list(map(gathered, leaves, batch.split)))
 
 
+def scattered(batch: PyTree, gradient: PyTree) -> PyTree:
+    """Within :func:`gradients_over_parts`: sum gradients at a whole position, and keep those of own entries."""
+    if not isinstance(batch, Part) or not batch.model_axes:
+        return gradient
+
+    def summed(leaf: Array, spec: PartitionSpec) -> Array:
+        for number, axis in enumerate(axes_of(spec)):
+            if axis:
+                leaf = jax.lax.psum_scatter(leaf, axis, scatter_dimension=number, tiled=True)
+        return leaf
+
+    leaves, structure = jax.tree.flatten(gradient)
+    return structure.unflatten(list(map(summed, leaves, batch.split)))
+
+
 def value_and_gradient(function: Callable[[PyTree], Array], batch: PyTree, position: PyTree) -> tuple[Array, PyTree]:
     """Within :func:`gradients_over_parts`: a function of the whole position, and its gradient."""
     return jax.value_and_grad(_of_split(function, batch))(position)

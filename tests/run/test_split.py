@@ -248,7 +248,7 @@ def test_parameters_are_gathered_in_the_forward_pass_alone(name):
     algorithm = gx.sgrld(target, metric=metric[name], step_size=1e-6)
     program, shapes, fed = compiled(algorithm, position, gx.device_mesh(chain=1, model=2))
     large = []
-    for kind, where in ((k, op) for shape, k, op in COLLECTIVE.findall(program.as_text()) if _largest(shape) >= 2048):
+    for kind, where in ((k, op) for shape, k, op in COLLECTIVE.findall(program.as_text()) if largest(shape) >= 2048):
         large.append(kind)
         assert (kind, "shard_map" in where) in {("all-gather", True), ("reduce-scatter", True)}, (kind, where)
     assert {"all-gather", "reduce-scatter"} == set(large)
@@ -260,7 +260,7 @@ def test_parameters_are_gathered_in_the_forward_pass_alone(name):
     assert program.memory_analysis().alias_size_in_bytes > 0.9 * size / 2  # what a chunk makes takes the place of it
 
 
-def _largest(shapes: str) -> int:
+def largest(shapes: str) -> int:
     return max(int(np.prod([int(n) for n in dims.split(",") if n])) for dims in re.findall(r"\[([\d,]*)\]", shapes))
 
 
