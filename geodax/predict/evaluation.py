@@ -21,7 +21,7 @@ from geodax import _checks, _tree
 from geodax._types import Position, PyTree
 from geodax.nn.likelihoods import apply_network
 from geodax.run.draws import open_draws, to_datatree
-from geodax.run.positions import position_variables, positions_at, split_positions_at
+from geodax.run.positions import on_devices, position_variables, positions_at, split_positions_at
 from geodax.run.programs import compiled
 from geodax.run.sharding import put_everywhere
 from geodax.run.split import Split, mesh_of, split_of
@@ -45,8 +45,8 @@ def evaluate(
     """Evaluate a function of position and examples at the draws of all chains.
 
     Args:
-        draws: The folder of a store, or a DataTree, whose group ``posterior`` holds positions; or positions whose arrays
-            have the leading axes chain and draw.
+        draws: The folder of a store, or a DataTree, whose group ``posterior`` holds positions; or positions whose
+            arrays have the leading axes chain and draw.
         like: A position with the form of the draws, for instance the initial network of the run. If it is split over
             devices, the draws are split like it.
         x: Examples: arrays whose first axis runs over them.
@@ -132,7 +132,7 @@ def _as_tree(draws: Draws) -> xr.DataTree:
 
 
 def _require_same_split(variables: dict[str, xr.DataArray], own: Mesh | None) -> None:
-    there = mesh_of("evaluate", {name: variable[:0].data for name, variable in variables.items()})
+    there = mesh_of("evaluate", {name: variable.data for name, variable in variables.items() if on_devices(variable)})
     if there is not None and there != own:
         raise ValueError(
             f"evaluate: the draws are split over the mesh {dict(there.shape)}, but like= "

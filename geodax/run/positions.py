@@ -100,11 +100,11 @@ def split_positions_at(variables: dict[str, xr.DataArray], like: Position, draws
     def read(variable: xr.DataArray, leaf: Array, place: NamedSharding) -> Array:
         some = variable.isel(draw=draws)
         shape = (some.shape[0] * some.shape[1], *some.shape[2:])
-        if isinstance(variable[:0].data, jax.Array):
+        if on_devices(variable):
             values = some.data.astype(leaf.dtype)
             return jax.jit(lambda x: x.swapaxes(0, 1).reshape(shape), out_shardings=place)(values)
 
-        def own(index: tuple[slice, ...]) -> np.ndarray:
+        def own(index: Any) -> np.ndarray:
             entries = some[(slice(None), slice(None), *index[1:])].values
             return entries.swapaxes(0, 1).reshape(-1, *entries.shape[2:]).astype(leaf.dtype)
 
@@ -116,6 +116,11 @@ def split_positions_at(variables: dict[str, xr.DataArray], like: Position, draws
         return structure.unflatten(list(map(read, variables.values(), leaves, places)))
     except (OSError, StorageError) as error:
         raise StorageError(f"The draws cannot be read: {type(error).__name__}: {error}") from error
+
+
+def on_devices(variable: xr.DataArray) -> bool:
+    """Whether a variable is an array of JAX, rather than of NumPy or on disk; nothing is read to tell."""
+    return isinstance(variable[:0].data, jax.Array)
 
 
 def _ordered(owner: str, variable: xr.DataArray) -> xr.DataArray:

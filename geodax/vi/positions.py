@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
@@ -252,9 +251,11 @@ class GaussianOver(AbstractWhole):
 
     def fitted(self, mean: Any, log_scale: Any, points: tuple[Array, ...]) -> "GaussianOver":
         """Return the posterior with other parameters of the diagonal family, and other points."""
-        where = (lambda t: (t.family.mean, t.family.log_scale, t.free))
-        old = where(self)
-        return eqx.tree_at(where, self, tuple(map(rounded, (mean, log_scale, points), old)))
+
+        def where(posterior: Any) -> tuple[Any, Any, Any]:
+            return posterior.family.mean, posterior.family.log_scale, posterior.free
+
+        return eqx.tree_at(where, self, tuple(map(rounded, (mean, log_scale, points), where(self))))
 
     def prior_variances(self) -> Any:
         """Return the prior variance: one number, or that of every entry in the form of the family."""

@@ -58,7 +58,9 @@ class GaussianArrays(eqx.Module):
 
     def log_prob(self, z: Mapping[str, Array]) -> Scalar:
         """Compute the log density at arrays."""
-        of_entries = jax.tree.map(lambda m, s, x: jax.scipy.stats.norm.logpdf(x, m, jnp.exp(s)), self.mean, self.log_scale, z)
+        of_entries = jax.tree.map(
+            lambda m, s, x: jax.scipy.stats.norm.logpdf(x, m, jnp.exp(s)), self.mean, self.log_scale, z
+        )
         return _tree.total([jnp.sum(x) for x in jax.tree.leaves(of_entries)])
 
     def kl(self, prior_variance: Any = 1.0, *, key: PRNGKey | None = None) -> Scalar:

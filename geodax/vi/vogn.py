@@ -132,7 +132,9 @@ def vogn(
         first, square = q.arranged(gradient), q.arranged(square)
         first = jax.tree.map(lambda g: -g, first)
         count = state.count + 1
-        rate = jnp.asarray(learning_rate(iteration) if callable(learning_rate) else learning_rate, _tree.real_dtype(state.mean))
+        rate = jnp.asarray(
+            learning_rate(iteration) if callable(learning_rate) else learning_rate, _tree.real_dtype(state.mean)
+        )
 
         def moved(position, average, curvature, gradient, squared, prior):
             average = beta1 * average + (1.0 - beta1) * (gradient + prior * position)
@@ -141,7 +143,7 @@ def vogn(
             return position - rate.astype(step.dtype) * step, average, curvature
 
         trees = (state.mean, state.momentum, state.curvature, first[0], square[0])
-        found = [moved(*leaves, delta) for leaves in zip(*map(jax.tree.leaves, trees), strict=True)]
+        found = [moved(p, a, f, g, s, delta) for p, a, f, g, s in zip(*map(jax.tree.leaves, trees), strict=True)]
         structure = jax.tree.structure(state.mean)
         mean, momentum, curvature = map(structure.unflatten, zip(*found, strict=True))
         points_moved = [

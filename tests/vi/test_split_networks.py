@@ -84,7 +84,9 @@ def test_only_the_likelihood_gathers(key):
     number = jax.ShapeDtypeStruct((), np.int32)
     unit = everywhere_alike(advance, mesh, PartitionSpec(), split)
     program = jax.jit(unit, donate_argnums=0).lower(carry, keys, fed, number, number).compile()
-    found = {(kind, "shard_map" in op) for shape, kind, op in COLLECTIVE.findall(program.as_text()) if largest(shape) > 2000}
+    found = {
+        (kind, "shard_map" in op) for shape, kind, op in COLLECTIVE.findall(program.as_text()) if largest(shape) > 2000
+    }
     assert found == {("all-gather", True), ("reduce-scatter", True)}
     state = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(carry.state))
     assert program.memory_analysis().argument_size_in_bytes < 1.1 * state / 2 + feed.data.nbytes
