@@ -14,7 +14,7 @@ from geodax._types import Array, Position
 from geodax.run.draws import open_draws
 from geodax.run.errors import StorageError
 from geodax.run.split import Split
-from geodax.run.zarr_files import dimension_names
+from geodax.run.store_layouts import dimension_names
 
 
 def position_variables(owner: str, tree: xr.DataTree, like: Position) -> dict[str, xr.DataArray]:

@@ -327,7 +327,7 @@ def test_every_sampler_on_eight_devices():
 
 @pytest.mark.slow
 def test_two_processes_with_four_devices_each(tmp_path):
-    """Catches an array that one process asks another for, and a checkpoint of one process's shards alone."""
+    """Catches an array that one process asks another for, and checkpoints or draws of one process's shards alone."""
 
     def run(num_processes: int, folder: str, num_samples: int) -> list[np.ndarray]:
         port, flags = free_port(), f"--xla_force_host_platform_device_count={8 // num_processes}"
@@ -352,3 +352,7 @@ def test_two_processes_with_four_devices_each(tmp_path):
         np.testing.assert_allclose(found, alone, rtol=1e-5)
     run(2, "back", 3)
     np.testing.assert_allclose(run(1, "back", 6)[0], alone, rtol=1e-5)
+    (alone,) = run(1, "one.draws", 6)
+    run(2, "two.draws", 3)
+    for found in run(2, "two.draws", 6):
+        np.testing.assert_allclose(found, alone, rtol=1e-5)
