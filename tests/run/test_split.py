@@ -63,10 +63,14 @@ METRICS = {
     "rmsprop": gx.metrics.RMSProp(gamma="averaged", lag=True),
     "monge": gx.metrics.Monge(),
     "shampoo": gx.metrics.Shampoo(block_size=2, statistics_every=1, update_every=2),
+    "soap": gx.metrics.Shampoo(block_size=2, statistics_every=1, update_every=2, variant="soap"),
 }
 
 
-@pytest.mark.parametrize("name", ["rmsprop", slow("monge"), slow("shampoo")])
+BLOCKS = {"shampoo": {}, "newton": {"method": "newton"}, "soap": {"variant": "soap"}}
+
+
+@pytest.mark.parametrize("name", ["rmsprop", slow("monge"), slow("shampoo"), slow("soap")])
 def test_a_split_position_has_the_draws_of_a_whole_one(key, name):
     """Catches a gradient summed twice or not at all, a bias (which is whole) scaled by the devices, other noise."""
     algorithm = gx.sgrld(posterior(), metric=METRICS[name], step_size=1e-3)
@@ -232,7 +236,7 @@ def compiled(algorithm, position, mesh, batch_size=8):
     return lowered.compile(), shapes, fed
 
 
-@pytest.mark.parametrize("name", ["rmsprop", slow("identity"), slow("monge"), slow("shampoo")])
+@pytest.mark.parametrize("name", ["rmsprop", "shampoo", slow("identity"), slow("monge"), slow("newton"), slow("soap")])
 def test_parameters_are_gathered_in_the_forward_pass_alone(name):
     """Every collective of the size of an array belongs to the likelihood: a gather, or the scatter of its gradient."""
 
@@ -241,8 +245,8 @@ def test_parameters_are_gathered_in_the_forward_pass_alone(name):
             x = jnp.tanh(x @ p[layer])
         return -jnp.sum(x**2, axis=-1)
 
-    newton = gx.metrics.Shampoo(block_size=16, method="newton")  # LAPACK's eigenvalues are not divided
-    metric = {"identity": gx.metrics.Identity()} | METRICS | {"shampoo": newton}
+    others = {name: {"block_size": 16, **more} for name, more in BLOCKS.items()}
+    metric = {"identity": gx.metrics.Identity()} | METRICS | {n: gx.metrics.Shampoo(**o) for n, o in others.items()}
     target = gx.Posterior(log_prior=lambda p: -jnp.sum(p["0"] ** 2), log_likelihood=through, num_data=64)
     position = {str(i): jnp.ones((64, 64)) for i in range(3)}
     algorithm = gx.sgrld(target, metric=metric[name], step_size=1e-6)
