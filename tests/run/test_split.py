@@ -256,6 +256,7 @@ def test_parameters_are_gathered_in_the_forward_pass_alone(name):
         large.append(kind)
         assert (kind, "shard_map" in where) in {("all-gather", True), ("reduce-scatter", True)}, (kind, where)
     assert {"all-gather", "reduce-scatter"} == set(large)
+    assert large.count("all-gather") <= 2 * len(position)  # and none of the statistics of a metric
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     held = program.memory_analysis().argument_size_in_bytes - sum(
         x.size * x.dtype.itemsize for x in jax.tree.leaves(fed)
