@@ -45,15 +45,16 @@ def split_draws(draws, like):
 
 def compare(mesh):
     like, draws = gx.shard(network(), mesh), positions()
-    expected = predict_classes(draws, network(), X)
+    (expected,) = evaluation.evaluate(draws, network(), X)
     for given, options in (
-        (jax.tree.map(np.asarray, draws), {"block_bytes": 1}),
-        (split_draws(draws, like), {"batch_size": 4}),
+        (jax.tree.map(np.asarray, draws), {"batch_size": 4}),
+        (split_draws(draws, like), {"block_bytes": 1}),
         (tree_of(split_draws(draws, like)), {}),
     ):
-        found = predict_classes(given, like, X, **options)
-        np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-10)
-        np.testing.assert_allclose(found.epistemic, expected.epistemic, rtol=1e-7, atol=1e-12)
+        found = np.concatenate(list(evaluation.evaluate(given, like, X, **options)))
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    classes = predict_classes(split_draws(draws, like), like, X)
+    np.testing.assert_allclose(classes.epistemic, predict_classes(draws, network(), X).epistemic, rtol=1e-7, atol=1e-12)
     options = {"noise": 0.5, "apply": lambda p, x: jax.vmap(p)(x)[:, 0], "first": 1, "every": 3}
     numbers = predict_numbers(split_draws(draws, like), like, X, **options)
     np.testing.assert_allclose(numbers.mean, predict_numbers(draws, network(), X, **options).mean, rtol=1e-10)
