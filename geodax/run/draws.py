@@ -158,7 +158,8 @@ class ZarrDraws:
             raise
         except Exception as error:  # damaged descriptions can raise anything
             raise StorageError(
-                f"Cannot write draws to {self.path}: {reason_of(error)}. Put back a copy of this folder, or use another."
+                f"Cannot write draws to {self.path}: {reason_of(error)}. Put back a copy of this folder, or use "
+                "another."
             ) from error
 
     @classmethod

@@ -97,8 +97,8 @@ class Split:
             if jax.process_count() > 1 and math.prod(shape) >= _FEW and any(self._of_shape(name, shape)):
                 raise ValueError(
                     f"sample: {name} is split over the devices of {jax.process_count()} processes, and to keep its "
-                    "draws in memory each of them would gather it. Give store=... for draws on disk, which are written by "
-                    "shard, or record a function of the position with keep=..., such as some of its entries."
+                    "draws in memory each of them would gather it. Give store=... for draws on disk, which are written "
+                    "by shard, or record a function of the position with keep=..., such as some of its entries."
                 )
 
     def _of_shape(self, name: str, shape: tuple[int, ...]) -> PartitionSpec:

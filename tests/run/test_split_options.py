@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import pytest
 
 import geodax as gx
-from tests.run.test_split import DATA, assert_equal, compiled, draws, log_likelihood, start
+from tests.run.test_split import assert_equal, compiled, draws, log_likelihood, start
 
 
-def posterior(num_data=len(DATA), likelihood=log_likelihood, **options):
+def posterior(num_data=64, likelihood=log_likelihood, **options):
     return gx.Posterior(
         log_prior=lambda p: -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(p)),
         log_likelihood=likelihood,
