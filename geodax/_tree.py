@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from geodax._types import Array, PyTree, Scalar
 
@@ -92,7 +93,7 @@ def leaf_names(a: PyTree, bare: str = "position") -> list[str]:
 
 def is_split(leaf: Any) -> bool:
     """Whether no device has the whole array."""
-    is_placed = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    is_placed = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer)
     return is_placed and not leaf.sharding.is_fully_replicated
 
 

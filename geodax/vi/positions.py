@@ -135,7 +135,7 @@ class GaussianOver(AbstractWhole):
     """One Gaussian over the entries of all arrays of a position, in one vector.
 
     Arrays that are split over devices (:func:`geodax.shard`) keep their split with ``"diagonal"``: the family is then a
-    :class:`~geodax.vi.split_family.GaussianArrays`, with one array for each in place of the vector.
+    :class:`~geodax.vi.GaussianArrays`, with one array for each in place of the vector.
 
     Use it for positions that are not networks, and for small networks with full covariance. Natural-gradient methods
     and the Laplace approximation return their result in this form. Its samples are positions like the original; called
