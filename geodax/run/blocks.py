@@ -7,7 +7,7 @@ then holds one block, whatever the length of the run.
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -50,17 +50,37 @@ class BlockArray(BackendArray):
         picked = [np.arange(size)[k] for size, k in zip(self.shape, key, strict=True)]
         axes = [np.atleast_1d(p) for p in picked]
         found = np.empty([p.size for p in axes], self.dtype)
-        of_entries = [p // max(size, 1) for p, size in zip(axes, self._block_shape, strict=True)]
-        for numbers in itertools.product(*map(np.unique, of_entries)) if found.size else ():
-            values, places = self._block(tuple(map(int, numbers))), []
-            for axis, (chosen, of_entry, number) in enumerate(zip(axes, of_entries, numbers, strict=True)):
-                where = np.flatnonzero(of_entry == number)
-                local = chosen[where] - number * self._block_shape[axis]
-                if not np.array_equal(local, np.arange(values.shape[axis])):
-                    values = values.take(local, axis=axis)
-                places.append(where)
-            found[_as_slices(places)] = values
+        pieces = (
+            [_by_block(*axis) for axis in zip(axes, self.shape, self._block_shape, strict=True)] if found.size else [[]]
+        )
+        for chosen in itertools.product(*pieces):
+            values = self._block(tuple(piece.number for piece in chosen))
+            for axis, piece in enumerate(chosen):
+                if not (piece.is_start and len(piece.local) == values.shape[axis]):
+                    values = values.take(piece.local, axis=axis)
+            found[_as_slices([piece.places for piece in chosen])] = values
         return found[tuple(0 if np.ndim(p) == 0 else slice(None) for p in picked)]
+
+
+class _Piece(NamedTuple):
+    """Entries along an axis that are in one block: its number, their indices in it, and their places in the result."""
+
+    number: int
+    local: np.ndarray
+    places: np.ndarray
+    is_start: bool
+
+
+def _by_block(chosen: np.ndarray, size: int, length: int) -> list[_Piece]:
+    blocks = chosen // length if size > length else np.zeros_like(chosen)
+    numbers = np.unique(blocks) if size > length else [0]
+
+    def piece(number: int) -> _Piece:
+        places = np.flatnonzero(blocks == number)
+        local = chosen[places] - number * length
+        return _Piece(number, local, places, np.array_equal(local, np.arange(len(local))))
+
+    return [piece(int(number)) for number in numbers]
 
 
 def _as_slices(places: list[np.ndarray]) -> tuple[Any, ...]:

@@ -41,8 +41,8 @@ class Shards:
         wanted = tuple((part.start, part.stop) for part in (chains, *axes))
         if writer_of(*self._places, wanted) != jax.process_index():
             return None
-        found = np.empty([stop - start for start, stop in wanted], self._dtype)
-        found = np.repeat(found[:, None], draws.stop - draws.start, axis=1)
+        num_chains, *sizes = (stop - start for start, stop in wanted)
+        found = np.empty((num_chains, draws.stop - draws.start, *sizes), self._dtype)
         for box in self._own:
             common = _common(wanted, box)
             if common is not None:
