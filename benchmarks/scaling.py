@@ -11,6 +11,7 @@ a device is.
 writes benchmarks/results/scaling.json and prints the table. With ``--only split`` it counts again only steps with split
 parameters: eight square layers of 256 units, batches of 64 examples, the axis "model". For these it also adds up the
 bytes that a device sends in rings: (D - 1) / D of what a gather makes or a scatter takes, twice that of an all-reduce.
+The options of `gx.Posterior` are counted with batches of 8,192 examples, whose activations are larger than the parameters.
 """
 
 import argparse
@@ -40,7 +41,14 @@ from geodax.run.split import split_of
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 NUM_DATA, BATCH, WIDTHS = 60_000, 128, (400, 400)
-SPLIT_BATCH = 64
+SPLIT_BATCH, LARGE_BATCH = 64, 8192
+OPTIONS = {
+    "no options": {},
+    "num_micro_batches=8": {"num_micro_batches": 8},
+    "checkpoint_activations": {"checkpoint_activations": True},
+    "compute_dtype=bfloat16": {"compute_dtype": jnp.bfloat16},
+    "all three": {"num_micro_batches": 8, "checkpoint_activations": True, "compute_dtype": jnp.bfloat16},
+}
 FACTORS = {"all-reduce": 2, "all-gather": 1, "all-to-all": 1, "collective-permute": 2}
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
 COLLECTIVE = re.compile(r"= (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
@@ -86,12 +94,12 @@ def sent(text: str, count: int) -> float:
     return total
 
 
-def split_step(algorithm, position, count: int) -> dict:
+def split_step(algorithm, position, count: int, batch: int = SPLIT_BATCH) -> dict:
     """One iteration of `gx.sample` of one chain whose parameters, and batches, are split over ``count`` devices."""
     size = position["0"].shape[0]
-    feed = make_feed(gx.data.batches(jnp.zeros((SPLIT_BATCH, size), jnp.float32), batch_size=SPLIT_BATCH), 1)
+    feed = make_feed(gx.data.batches(jnp.zeros((batch, size), jnp.float32), batch_size=batch), 1)
     assert feed is not None
-    mesh = as_mesh("scaling", 1, gx.device_mesh(chain=1, model=count), SPLIT_BATCH)
+    mesh = as_mesh("scaling", 1, gx.device_mesh(chain=1, model=count), batch)
     split = None if mesh is None else split_of("scaling", position, mesh, False)
     states = jax.eval_shape(lambda p: jax.vmap(algorithm.init)(jax.tree.map(lambda x: x[None], p)), position)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
@@ -125,17 +133,26 @@ def count_split(devices: list[int]) -> list[dict]:
             x = jnp.tanh(x @ p[layer])
         return -jnp.sum(x**2, axis=-1)
 
-    target = gx.Posterior(
-        log_prior=lambda p: -0.5 * sum(jnp.sum(x**2) for x in jax.tree.leaves(p)),
-        log_likelihood=log_likelihood,
-        num_data=SPLIT_BATCH,
-    )
+    def target(batch: int = SPLIT_BATCH, **options) -> gx.Posterior:
+        return gx.Posterior(
+            log_prior=lambda p: -0.5 * sum(jnp.sum(x**2) for x in jax.tree.leaves(p)),
+            log_likelihood=log_likelihood,
+            num_data=batch,
+            **options,
+        )
+
     makers = METRICS | {"shampoo": lambda: gx.metrics.Shampoo(block_size=32)}
-    cases = {f"sgrld, {name}": gx.sgrld(target, metric=make(), step_size=1e-6) for name, make in makers.items()}
+    cases = {f"sgrld, {name}": gx.sgrld(target(), metric=make(), step_size=1e-6) for name, make in makers.items()}
     rows = []
-    for name, algorithm in (cases | {"sghmc": gx.sghmc(target, step_size=1e-3)}).items():
+    for name, algorithm in (cases | {"sghmc": gx.sghmc(target(), step_size=1e-3)}).items():
         for count in sorted({min(devices), max(devices)}):
             rows.append({"step": name, "axis": "model", "devices": count} | split_step(algorithm, position, count))
+            print({k: v for k, v in rows[-1].items() if k != "flops"}, flush=True)
+    for name, options in OPTIONS.items():
+        algorithm = gx.sgrld(target(LARGE_BATCH, **options), step_size=1e-6)
+        for count in sorted({min(devices), max(devices)}):
+            row = {"step": f"sgrld, {name}", "axis": "model", "devices": count, "batch": LARGE_BATCH}
+            rows.append(row | split_step(algorithm, position, count, LARGE_BATCH))
             print({k: v for k, v in rows[-1].items() if k != "flops"}, flush=True)
     return rows
 

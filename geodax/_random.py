@@ -17,7 +17,7 @@ use JAX's generator.
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -115,8 +115,17 @@ def _cut(key: PRNGKey, like: PyTree, draw: Callable[[PRNGKey, tuple[int, ...], A
 
 def fast_normal(key: PRNGKey, shape: tuple[int, ...]) -> Array:
     """Draw standard normal variates in single precision."""
+    return fast_normals(key, [shape])[0]
+
+
+def fast_normals(key: PRNGKey, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Draw the pieces of one vector of standard normal variates, each in its shape and place."""
     words = jax.random.bits(key, (6,), jnp.uint32)
-    counter = flat_index(shape)
+    starts = itertools.accumulate(map(math.prod, shapes), initial=0)
+    return [_normal_from(words, flat_index(s) + jnp.uint32(i % 2**32)) for s, i in zip(shapes, starts, strict=False)]
+
+
+def _normal_from(words: Array, counter: Array) -> Array:
     radius_bits, angle_bits = _mix(counter, words[:3]), _mix(counter, words[3:])
     radius = jnp.sqrt(-2.0 * _log_of_cell(radius_bits >> jnp.uint32(1)))
     w = angle_bits.astype(jnp.int32).astype(jnp.float32) * jnp.float32(2.0**-32)

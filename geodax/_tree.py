@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from geodax._types import Array, PyTree, Scalar
 
@@ -88,6 +89,12 @@ def leaf_names(a: PyTree, bare: str = "position") -> list[str]:
     """Names of the leaves: path parts joined by dots, also for slashes; ``bare`` names a tree that is an array."""
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(a)[0]]
     return [jax.tree_util.keystr(path, simple=True, separator=".").replace("/", ".") or bare for path in paths]
+
+
+def is_split(leaf: Any) -> bool:
+    """Whether no device has the whole array."""
+    is_placed = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer)
+    return is_placed and not leaf.sharding.is_fully_replicated
 
 
 def is_half(leaf: Array) -> bool:

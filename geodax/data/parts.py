@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import PartitionSpec
 
 from geodax._precision import configured_precision
@@ -24,6 +25,7 @@ from geodax.data.minibatches import Batches
 
 CHAIN_AXIS, DATA_AXIS, MODEL_AXIS = "chain", "data", "model"
 T = TypeVar("T")
+_CHECKPOINTS = ("checkpoint", "remat", "remat2")  # names of the primitive in versions of JAX
 
 
 class Part(eqx.Module):
@@ -143,6 +145,21 @@ def whole(batch: PyTree, position: PyTree) -> PyTree:
     return structure.unflatten(list(map(gathered, leaves, batch.split)))
 
 
+def scattered(batch: PyTree, gradient: PyTree) -> PyTree:
+    """Within :func:`gradients_over_parts`: sum gradients at a whole position, and keep those of own entries."""
+    if not isinstance(batch, Part) or not batch.model_axes:
+        return gradient
+
+    def summed(leaf: Array, spec: PartitionSpec) -> Array:
+        for number, axis in enumerate(axes_of(spec)):
+            if axis:
+                leaf = jax.lax.psum_scatter(leaf, axis, scatter_dimension=number, tiled=True)
+        return leaf
+
+    leaves, structure = jax.tree.flatten(gradient)
+    return structure.unflatten(list(map(summed, leaves, batch.split)))
+
+
 def value_and_gradient(function: Callable[[PyTree], Array], batch: PyTree, position: PyTree) -> tuple[Array, PyTree]:
     """Within :func:`gradients_over_parts`: a function of the whole position, and its gradient."""
     return jax.value_and_grad(_of_split(function, batch))(position)
@@ -156,10 +173,33 @@ def gradient_and_aux(
 
 
 def _of_split(function: Callable[[PyTree], T], batch: PyTree) -> Callable[[PyTree], T]:
-    """The function of a split position; whole arrays are not kept for the backward pass but gathered again."""
+    """The function of a split position; whole arrays are not kept for the backward pass but gathered again.
+
+    What else is kept would include the activations that an inner ``jax.checkpoint`` computes again, so with one nothing
+    is kept.
+    """
     if not isinstance(batch, Part) or not batch.model_axes:
         return function
-    return jax.checkpoint(lambda position: function(whole(batch, position)), policy=_is_kept)
+
+    def of_split(position: PyTree) -> T:
+        return function(whole(batch, position))
+
+    def gathered_again(position: PyTree) -> T:
+        policy = None if _has_checkpoint(jax.make_jaxpr(of_split)(position)) else _is_kept
+        return jax.checkpoint(of_split, policy=policy)(position)
+
+    return gathered_again
+
+
+def _has_checkpoint(program: Any) -> bool:
+    """Whether a program calls ``jax.checkpoint``."""
+    if isinstance(program, ClosedJaxpr):
+        return _has_checkpoint(program.jaxpr)
+    if not isinstance(program, Jaxpr):
+        return False
+    inner = jax.tree.leaves([e.params for e in program.eqns], is_leaf=lambda x: isinstance(x, ClosedJaxpr | Jaxpr))
+    is_one = any(e.primitive.name in _CHECKPOINTS for e in program.eqns)
+    return is_one or any(map(_has_checkpoint, inner))
 
 
 def _is_kept(primitive: Any, *_: Any, **__: Any) -> bool:

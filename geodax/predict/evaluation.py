@@ -2,6 +2,9 @@
 
 Draws can be in memory or in the store of a run, which is read block by block: memory holds one block of draws and its
 values, independent of the length of the run.
+
+Positions may be split over the devices of a mesh (:func:`geodax.shard`). Each device then reads and holds its own
+entries of the draws, and XLA divides the function among the devices.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,15 +15,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from geodax import _checks, _tree
 from geodax._types import Position, PyTree
 from geodax.nn.likelihoods import apply_network
-from geodax.run.draws import open_draws
-from geodax.run.positions import position_variables, positions_at
+from geodax.run.draws import open_draws, to_datatree
+from geodax.run.positions import on_devices, position_variables, positions_at, split_positions_at
 from geodax.run.programs import compiled
+from geodax.run.sharding import put_everywhere
+from geodax.run.split import Split, mesh_of, split_of
 
-Draws = str | Path | xr.DataTree
+Draws = str | Path | xr.DataTree | Position
 _BLOCK_BYTES = 64 << 20
 
 
@@ -39,8 +45,10 @@ def evaluate(
     """Evaluate a function of position and examples at the draws of all chains.
 
     Args:
-        draws: The folder of a store, or a DataTree, whose group ``posterior`` holds positions.
-        like: A position with the form of the draws, for instance the initial network of the run.
+        draws: The folder of a store, or a DataTree, whose group ``posterior`` holds positions; or positions whose
+            arrays have the leading axes chain and draw.
+        like: A position with the form of the draws, for instance the initial network of the run. If it is split over
+            devices, the draws are split like it.
         x: Examples: arrays whose first axis runs over them.
         apply: ``(position, x) -> values``, arrays whose first axis runs over the examples; if left out, the position is
             a network of one example.
@@ -67,8 +75,14 @@ def evaluate(
     first = _checks.whole("evaluate", "first", first, least=0)
     programs: dict[tuple[Any, ...], Callable[..., PyTree]] = {}
 
+    own = mesh_of("evaluate", like)
+    split = None if own is None else split_of("evaluate", like, own, False)
+
     def at_draws(positions: Position, x: PyTree) -> PyTree:
-        return jax.lax.map(lambda position: apply(position, x), positions)
+        values = jax.lax.map(lambda position: apply(position, x), positions)
+        if own is None:
+            return values
+        return jax.lax.with_sharding_constraint(values, NamedSharding(own, PartitionSpec()))
 
     def function(*args: PyTree) -> PyTree:
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args))
@@ -76,15 +90,15 @@ def evaluate(
             programs[shapes] = compiled(at_draws, *args, is_exact=False)
         return programs[shapes](*args)
 
-    examples = [jax.tree.map(lambda a, s=s: jnp.asarray(a[s]), x) for s in _slices(x, batch_size)]
+    examples = [put_everywhere(jax.tree.map(lambda a, s=s: jnp.asarray(a[s]), x), own) for s in _slices(x, batch_size)]
     one = jax.eval_shape(apply, like, examples[0])
     _require_rows(one, jax.tree.leaves(examples[0])[0].shape[0])
     sizes = [leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one)]
     num_examples = sum(jax.tree.leaves(part)[0].shape[0] for part in examples)
     value_bytes = sum(sizes) * num_examples // jax.tree.leaves(examples[0])[0].shape[0]
     position_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
-    tree = draws if isinstance(draws, xr.DataTree) else open_draws(draws)
-    variables = position_variables("evaluate", tree, like)
+    variables = position_variables("evaluate", _as_tree(draws), like)
+    _require_same_split(variables, own)
     num_chains, num_draws = next(iter(variables.values())).shape[:2]
     numbers = np.arange(num_draws)[first:last:every]
     if not len(numbers):
@@ -92,10 +106,7 @@ def evaluate(
     length = max(1, int(block_bytes // (num_chains * max(position_bytes + value_bytes, 1))))
     for begin in range(0, len(numbers), length):
         chosen = numbers[begin : begin + length]
-        positions = jax.tree.map(
-            lambda leaf: np.asarray(leaf).swapaxes(0, 1).reshape(-1, *leaf.shape[2:]),
-            positions_at(variables, like, slice(chosen[0], chosen[-1] + 1, every)),
-        )
+        positions = _positions(variables, like, slice(chosen[0], chosen[-1] + 1, every), split)
         parts = [jax.tree.map(np.asarray, function(positions, part)) for part in examples]
         values = jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *parts)
         if not _are_values(values):
@@ -103,6 +114,40 @@ def evaluate(
                 f"evaluate: values at the draws {chosen[0]} to {chosen[-1]} are not finite. {_reason(positions)}"
             )
         yield values
+
+
+def _as_tree(draws: Draws) -> xr.DataTree:
+    if isinstance(draws, str | Path):
+        return open_draws(draws)
+    if isinstance(draws, xr.DataTree):
+        return draws
+    named = dict(zip(_tree.leaf_names(draws), jax.tree.leaves(draws), strict=True))
+    for name, leaf in named.items():
+        if jnp.ndim(leaf) < 2:
+            raise ValueError(
+                f"evaluate: expected arrays of positions with the leading axes chain and draw, found {name} of shape "
+                f"{jnp.shape(leaf)}; for one position give jax.tree.map(lambda x: x[None, None], position)."
+            )
+    return to_datatree({"posterior": named})
+
+
+def _require_same_split(variables: dict[str, xr.DataArray], own: Mesh | None) -> None:
+    there = mesh_of("evaluate", {name: variable.data for name, variable in variables.items() if on_devices(variable)})
+    if there is not None and there != own:
+        raise ValueError(
+            f"evaluate: the draws are split over the mesh {dict(there.shape)}, but like= "
+            f"{'is whole' if own is None else f'over {dict(own.shape)}'}; give like=gx.shard(like, mesh) with the mesh "
+            "of the draws."
+        )
+
+
+def _positions(variables: dict[str, xr.DataArray], like: Position, draws: slice, split: Split | None) -> Position:
+    """Positions with one leading axis, on which the chains of one draw are adjacent."""
+    if split is not None:
+        return split_positions_at(variables, like, draws, split)
+    return jax.tree.map(
+        lambda leaf: np.asarray(leaf).swapaxes(0, 1).reshape(-1, *leaf.shape[2:]), positions_at(variables, like, draws)
+    )
 
 
 def _require_rows(values: PyTree, num_rows: int) -> None:

@@ -71,7 +71,8 @@ def predict_classes(
     """Predict classes with the ensemble of a run's draws.
 
     Args:
-        draws: The folder of a store, or a DataTree, with positions in its group ``posterior``.
+        draws: The folder of a store, or a DataTree, with positions in its group ``posterior``; or positions whose
+            arrays have the leading axes chain and draw.
         like: A position with the structure of the draws, for instance the network that the run started from.
         x: Examples: arrays whose first axis indexes them.
         apply: ``(position, x) -> logits (examples, classes)``; by default the position is called on each example.
@@ -159,7 +160,8 @@ def predict_numbers(
     """Predict numbers with the ensemble of a run's draws.
 
     Args:
-        draws: The folder of a store, or a DataTree, with positions in its group ``posterior``.
+        draws: The folder of a store, or a DataTree, with positions in its group ``posterior``; or positions whose
+            arrays have the leading axes chain and draw.
         like: A position with the structure of the draws, for instance the network that the run started from.
         x: Examples: arrays whose first axis indexes them.
         targets: True values, for their predictive density.

@@ -4,9 +4,10 @@ Draws may be arrays, or variables of :func:`geodax.run.draws.open_draws`, which 
 then holds one block, whatever the length of the run.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -27,13 +28,19 @@ class BlockArray(BackendArray):
     Args:
         shape: The shape.
         dtype: The data type.
-        length: Number of draws per block.
-        block: From the index of a block to its draws (chain, draw, ...); the last one may have too many.
+        block_shape: Shape of a block. Along draws the last block may have too many; the other axes are cut evenly.
+        block: From the number of a block along each axis to its draws (chain, draw, ...).
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, length: int, block: Callable[[int], np.ndarray]):
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        block_shape: tuple[int, ...],
+        block: Callable[[tuple[int, ...]], np.ndarray],
+    ):
         self.shape, self.dtype = shape, dtype
-        self._length, self._block = length, block
+        self._block_shape, self._block = block_shape, block
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
@@ -41,19 +48,46 @@ class BlockArray(BackendArray):
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
         """Read entries by an integer, a slice or an array of integers per axis."""
         picked = [np.arange(size)[k] for size, k in zip(self.shape, key, strict=True)]
-        draws, length = np.atleast_1d(picked[1]), self._length
-        found = np.empty([np.size(p) for p in picked], self.dtype)
-        for index in np.unique(draws // length) if found.size else ():
-            places: Any = np.flatnonzero(draws // length == index)
-            numbers = self._block(int(index))
-            for axis, chosen in enumerate(picked):
-                local = draws[places] - index * length if axis == 1 else np.atleast_1d(chosen)
-                if not np.array_equal(local, np.arange(numbers.shape[axis])):
-                    numbers = numbers.take(local, axis=axis)
-            if places[-1] - places[0] + 1 == len(places):  # copied faster
-                places = slice(places[0], places[-1] + 1)
-            found[:, places] = numbers
+        axes = [np.atleast_1d(p) for p in picked]
+        found = np.empty([p.size for p in axes], self.dtype)
+        pieces = (
+            [_by_block(*axis) for axis in zip(axes, self.shape, self._block_shape, strict=True)] if found.size else [[]]
+        )
+        for chosen in itertools.product(*pieces):
+            values = self._block(tuple(piece.number for piece in chosen))
+            for axis, piece in enumerate(chosen):
+                if not (piece.is_start and len(piece.local) == values.shape[axis]):
+                    values = values.take(piece.local, axis=axis)
+            found[_as_slices([piece.places for piece in chosen])] = values
         return found[tuple(0 if np.ndim(p) == 0 else slice(None) for p in picked)]
+
+
+class _Piece(NamedTuple):
+    """Entries along an axis that are in one block: its number, their indices in it, and their places in the result."""
+
+    number: int
+    local: np.ndarray
+    places: np.ndarray
+    is_start: bool
+
+
+def _by_block(chosen: np.ndarray, size: int, length: int) -> list[_Piece]:
+    blocks = chosen // length if size > length else np.zeros_like(chosen)
+    numbers = np.unique(blocks) if size > length else [0]
+
+    def piece(number: int) -> _Piece:
+        places = np.flatnonzero(blocks == number)
+        local = chosen[places] - number * length
+        return _Piece(number, local, places, np.array_equal(local, np.arange(len(local))))
+
+    return [piece(int(number)) for number in numbers]
+
+
+def _as_slices(places: list[np.ndarray]) -> tuple[Any, ...]:
+    """Indices of some entries of each axis: slices, which are copied faster, if they are consecutive."""
+    if all(p[-1] - p[0] + 1 == len(p) for p in places):
+        return tuple(slice(p[0], p[-1] + 1) for p in places)
+    return np.ix_(*places)
 
 
 def lazy(values: Any) -> Any:
@@ -79,11 +113,13 @@ def mapped(function: Callable[..., np.ndarray], *variables: xr.DataArray) -> xr.
         return first.copy(data=function(*(variable.values for variable in variables)))
     length = _draws_of(_READ_BYTES, first)
 
-    def block(index: int) -> np.ndarray:
-        return function(*(variable[:, index * length : (index + 1) * length].values for variable in variables))
+    def block(numbers: tuple[int, ...]) -> np.ndarray:
+        some = slice(numbers[1] * length, (numbers[1] + 1) * length)
+        return function(*(variable[:, some].values for variable in variables))
 
+    shape = (first.shape[0], length, *first.shape[2:])
     dtype = np.result_type(function(*(variable[:, :1].values for variable in variables)))
-    return first.copy(data=lazy(BlockArray(first.shape, dtype, length, block)))
+    return first.copy(data=lazy(BlockArray(first.shape, dtype, shape, block)))
 
 
 def draw_blocks(values: Any) -> Iterator[tuple[int, np.ndarray]]:

@@ -19,6 +19,7 @@ from geodax.run.driver import Chunks, Run
 from geodax.run.errors import NonFiniteError
 from geodax.run.progress import Progress, seconds_left
 from geodax.run.sharding import fetch, placed_like
+from geodax.run.shards import ShardedDraws, Shards
 
 
 @dataclasses.dataclass
@@ -120,11 +121,12 @@ class ChainChunks(Chunks):
         first = run.num_draws
         new = dataclasses.replace(run, iteration=stop).num_draws - first
         if new:
-            rows = jax.tree.map(functools.partial(_chains_first, new), fetch(self._buffer, self.mesh))
-            if isinstance(draws, MemoryDraws):
-                draws.write(first, rows)
+            if isinstance(draws, ShardedDraws):
+                draws.write(first, jax.tree.map(lambda buffer: Shards(buffer, new), self._buffer))
             else:
-                hosts.first_does(functools.partial(draws.write, first, rows), "write draws")
+                rows = jax.tree.map(functools.partial(_chains_first, new), fetch(self._buffer, self.mesh))
+                write = functools.partial(draws.write, first, rows)
+                write() if isinstance(draws, MemoryDraws) else hosts.first_does(write, "write draws")
         run.iteration = stop
         del self._buffer
 
@@ -195,7 +197,7 @@ def result_of(
     }
     draws.describe(attributes)
     groups: Mapping[str, Mapping[str, Any]] = draws.read(run.num_draws)
-    if hosts.is_several() and not isinstance(draws, MemoryDraws):
+    if hosts.is_several() and not isinstance(draws, MemoryDraws | ShardedDraws):
         expected = {
             group: {
                 name: np.empty((num_chains, run.num_draws, *shape), dtype) for name, (shape, dtype) in variables.items()

@@ -5,23 +5,24 @@ and the checksums of the full chunks. A process killed at any moment therefore l
 that is lost or replaced later is detected.
 """
 
-import functools
+import dataclasses
 import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import xarray as xr
 
 from geodax._wording import argument, in_python
-from geodax.run import group_files, zarr_files
-from geodax.run.blocks import BlockArray, lazy
+from geodax.run import group_files, hosts, zarr_files
+from geodax.run.blocks import lazy
 from geodax.run.errors import CheckpointError, StorageError
 from geodax.run.locks import require_no_links
+from geodax.run.store_layouts import Layout, dimension_names
+from geodax.run.store_reading import checked_chunk, opened, reason_of, unreadable
 from geodax.run.store_record import Record
-from geodax.run.zarr_files import Chunked, Layout
 
 Group = dict[str, np.ndarray]  # name -> array (chain, draw, ...)
 Shapes = Mapping[str, Mapping[str, tuple[tuple[int, ...], np.dtype]]]
@@ -96,23 +97,6 @@ class MemoryDraws:
         """Do nothing: the returned tree has the groups."""
 
 
-class ElsewhereDraws:
-    """Draws that the first of several processes stores."""
-
-    def write(self, start: int, groups: Mapping[str, Group]) -> None:
-        """Do nothing."""
-
-    def read(self, num_draws: int) -> dict[str, Group]:
-        """Return nothing."""
-        return {group: {} for group in zarr_files.GROUPS}
-
-    def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def add(self, groups: Mapping[str, xr.Dataset]) -> None:
-        """Do nothing."""
-
-
 class ZarrDraws:
     """Draws streamed to a Zarr folder that xarray and ArviZ open directly.
 
@@ -123,6 +107,7 @@ class ZarrDraws:
         num_draws: Number of draws to allocate.
         num_kept: Number of draws at the start that the folder must already hold. With 0, draws of an earlier run are
             removed, so that draws of two runs never mix.
+        parts: Numbers of chunks along the chains and each axis of a draw, by group and name; of others one each.
 
     Raises:
         ValueError: If the disk has too little space for the draws.
@@ -130,14 +115,26 @@ class ZarrDraws:
         CheckpointError: If the folder lacks the draws to keep.
     """
 
-    def __init__(self, path: Path, shapes: Shapes, num_chains: int, num_draws: int, num_kept: int = 0):
+    def __init__(
+        self,
+        path: Path,
+        shapes: Shapes,
+        num_chains: int,
+        num_draws: int,
+        num_kept: int = 0,
+        parts: Mapping[str, tuple[int, ...]] | None = None,
+    ):
         self.path = Path(path)
+
+        def layout(path: str, shape: tuple[int, ...], dtype: np.dtype) -> Layout:
+            one = Layout(path, num_chains, shape, np.dtype(dtype), 1, parts=(parts or {}).get(path, ()))
+            chains, _, *axes = one.chunk_shape
+            return dataclasses.replace(one, chunk_draws=_chunk_draws(chains, num_draws, tuple(axes), dtype))
+
         wanted = {
-            f"{group}/{name}": Layout(
-                f"{group}/{name}", num_chains, shape, np.dtype(dtype), _chunk_draws(num_chains, num_draws, shape, dtype)
-            )
+            path: layout(path, shape, dtype)
             for group, variables in shapes.items()
-            for name, (shape, dtype) in variables.items()
+            for path, (shape, dtype) in {f"{group}/{name}": kind for name, kind in variables.items()}.items()
         }
         self._require_room(wanted.values(), num_draws - num_kept)
         try:
@@ -161,8 +158,19 @@ class ZarrDraws:
             raise
         except Exception as error:  # damaged descriptions can raise anything
             raise StorageError(
-                f"Cannot write draws to {self.path}: {_reason(error)}. Put back a copy of this folder, or use another."
+                f"Cannot write draws to {self.path}: {reason_of(error)}. Put back a copy of this folder, or use "
+                "another."
             ) from error
+
+    @classmethod
+    def joined(cls, path: Path, num_draws: int) -> "ZarrDraws":
+        """The store that another process has just opened, with this number of draws."""
+        draws = cls.__new__(cls)
+        draws.path, draws._num_draws = path, num_draws
+        draws._layouts = zarr_files.read_layouts(path)
+        draws._facts, record = zarr_files.read_root(path)
+        draws._checksums = {name: list(found) for name, found in record.checksums.items()}
+        return draws
 
     def _require_room(self, layouts: Iterable[Layout], num_draws: int) -> None:
         """Raise ValueError if the draws that are to come need more than the disk has."""
@@ -207,51 +215,89 @@ class ZarrDraws:
                 for index in range(layout.num_chunks(num_kept)):
                     zarr_files.read_chunk(self.path, layout, index)
         except (OSError, ValueError) as error:
-            raise _unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
         whole = {
-            path: found[: num_kept // present[path].chunk_draws] for path, found in record.checksums.items()
+            path: found[: num_kept // present[path].chunk_draws * present[path].num_parts]
+            for path, found in record.checksums.items()
         }  # the other chunks are written again
         return facts, Record(num_kept, whole)
 
+    @property
+    def layouts(self) -> Mapping[str, Layout]:
+        """The variables by group and name."""
+        return self._layouts
+
     def write(self, start: int, groups: Mapping[str, Group]) -> None:
         """Write draws to disk."""
-        stop = start
-        try:
-            for group, variables in groups.items():
-                for name, values in variables.items():
-                    stop = start + values.shape[1]
-                    self._write(f"{group}/{name}", start, values)
-            self._write_record(stop)
-        except Exception as error:  # OSError of the disk, ValueError of a damaged chunk
-            raise StorageError(
-                f"Draws from number {start} on could not be written to {self.path}: {error}. The {start} "
-                "draws before it are there; make room and resume from the checkpoint."
-            ) from error
+        lengths = {values.shape[1] for variables in groups.values() for values in variables.values()}
+        self.finish(start, self.put(start, groups), start + max(lengths, default=0))
 
-    def _write(self, path: str, start: int, values: np.ndarray) -> None:
-        layout, stop = self._layouts[path], start + values.shape[1]
-        size = layout.chunk_draws
-        for index in range(start // size, layout.num_chunks(stop)):
-            first, last = max(start, index * size), min(stop, (index + 1) * size)
-            if first > index * size:
+    def put(self, start: int, groups: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int, str]]:
+        """Write chunks, but not that they are written.
+
+        Args:
+            start: Index of the first draw.
+            groups: Arrays (chain, draw, ...), or objects like them whose chunks are None where others write them.
+
+        Returns:
+            For each variable the checksums of the chunks by index; empty ones of those that others write.
+        """
+        try:
+            return {
+                f"{group}/{name}": self._put(self._layouts[f"{group}/{name}"], start, values)
+                for group, variables in groups.items()
+                for name, values in variables.items()
+            }
+        except Exception as error:  # OSError of the disk, ValueError of a damaged chunk
+            raise self._not_written(start, error) from error
+
+    def _put(self, layout: Layout, start: int, values: Any) -> dict[int, str]:
+        stop, size = start + values.shape[1], layout.chunk_draws
+        written: dict[int, str] = {}
+        for index in range(start // size * layout.num_parts, layout.num_chunks(stop)):
+            chains, draws, *axes = layout.region(index)
+            first, last = max(start, draws.start), min(stop, draws.stop)
+            rows = values[(chains, slice(first - start, last - start), *axes)]
+            if rows is None:
+                written[index] = ""
+                continue
+            if first > draws.start:
                 chunk = zarr_files.read_chunk(self.path, layout, index).copy()
             else:
                 fill = np.nan if np.issubdtype(layout.dtype, np.inexact) else 0
                 chunk = np.full(layout.chunk_shape, fill, layout.dtype)
-            chunk[:, first - index * size : last - index * size] = values[:, first - start : last - start]
-            checksum = zarr_files.write_chunk(self.path, layout, index, chunk)
-            del self._checksums[path][index:]
-            if last == (index + 1) * size:
-                self._checksums[path].append(checksum)
+            chunk[:, first - draws.start : last - draws.start] = rows
+            written[index] = zarr_files.write_chunk(self.path, layout, index, chunk)
+        return written
+
+    def finish(self, start: int, written: Mapping[str, Mapping[int, str]], num_draws: int) -> None:
+        """Record chunks that were written."""
+        for path, checksums in written.items():
+            layout = self._layouts[path]
+            kept = self._checksums[path]
+            del kept[start // layout.chunk_draws * layout.num_parts :]
+            num_whole = num_draws // layout.chunk_draws * layout.num_parts
+            kept += [checksum for index, checksum in sorted(checksums.items()) if index < num_whole]
+        try:
+            self._write_record(num_draws)
+        except OSError as error:
+            raise self._not_written(start, error) from error
+
+    def _not_written(self, start: int, error: Exception) -> StorageError:
+        return StorageError(
+            f"Draws from number {start} on could not be written to {self.path}: {error}. The {start} "
+            "draws before it are there; make room and resume from the checkpoint."
+        )
 
     def _write_record(self, num_draws: int) -> None:
         self._num_draws = num_draws
         checksums = {path: tuple(found) for path, found in self._checksums.items()}
-        zarr_files.write_root(self.path, self._facts, Record(num_draws, checksums))
+        if hosts.is_first():
+            zarr_files.write_root(self.path, self._facts, Record(num_draws, checksums))
 
     def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
         """The first ``num_draws`` draws, read on access."""
-        return _opened(self.path, num_draws).groups
+        return opened(self.path, num_draws).groups
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
         """Write the facts as attributes of the root group, and the checksums of all chunks."""
@@ -290,7 +336,7 @@ def to_datatree(
     for group, variables in groups.items():
         data = {
             name: (
-                dimensions.get(f"{group}/{name}") or zarr_files.dimension_names(name, values.ndim - 2),
+                dimensions.get(f"{group}/{name}") or dimension_names(name, values.ndim - 2),
                 lazy(values),
             )
             for name, values in variables.items()
@@ -327,63 +373,16 @@ def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
     if not path.is_dir():
         raise StorageError(f"There are no draws at {path}.")
     try:
-        found = _opened(path, num_draws)
+        found = opened(path, num_draws)
         labels = found.facts.pop(group_files.LABELS, {})
         tree = to_datatree(found.groups, found.facts, found.dimensions)
         groups = {group: tree[group].to_dataset() for group in found.groups}
-        groups |= group_files.read_groups(path, found.arrays, num_draws, _chunk)
+        groups |= group_files.read_groups(path, found.arrays, num_draws, checked_chunk)
         return tree.assign({name: xr.DataTree(of) for name, of in group_files.with_labels(groups, labels).items()})
     except StorageError:
         raise
     except Exception as error:  # damaged descriptions can raise anything
-        raise _unreadable(path, error) from error
-
-
-class _Stored(NamedTuple):
-    """The variables of a store by group and name, facts about its run, names of axes, and arrays of other groups."""
-
-    groups: dict[str, dict[str, Any]]
-    facts: dict[str, Any]
-    dimensions: dict[str, list[str]]
-    arrays: Mapping[str, str]
-
-
-def _opened(path: Path, num_draws: int | None) -> _Stored:
-    try:
-        facts, record = zarr_files.read_root(path)  # first, since a running process may write more
-        layouts = zarr_files.read_layouts(path)
-        num_draws = record.num_draws if num_draws is None else num_draws
-        zarr_files.check_chunks(path, layouts, record, num_draws)
-    except Exception as error:
-        raise _unreadable(path, error) from error
-    groups: dict[str, dict[str, Any]] = {group: {} for group in zarr_files.GROUPS}
-    for name, checksums in record.checksums.items():
-        layout = layouts[name]
-        groups[name.split("/")[0]][layout.name] = BlockArray(
-            (layout.num_chains, num_draws, *layout.shape),
-            layout.dtype,
-            layout.chunk_draws,
-            functools.partial(_chunk, path, layout, checksums),
-        )
-    return _Stored(groups, facts, {name: layout.dimensions for name, layout in layouts.items()}, record.arrays)
-
-
-def _chunk(path: Path, layout: Chunked, checksums: tuple[str, ...], index: int) -> np.ndarray:
-    try:
-        return zarr_files.read_chunk(path, layout, index, checksums)
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> StorageError:
-    return StorageError(
-        f"The draws at {path} cannot be read: {_reason(error)}. Put back a copy of this folder, or make the draws "
-        "again: a new run with the same arguments (`geodax fit --overwrite` for a run folder) gives the same ones."
-    )
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise unreadable(path, error) from error
 
 
 def _chunk_draws(num_chains: int, num_draws: int, shape: tuple[int, ...], dtype: Any) -> int:

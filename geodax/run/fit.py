@@ -184,7 +184,8 @@ def fit(
             f"examples, on which the width of the posterior depends. Make it with num_data={num_data}."
         )
     keys = Keys(*jax.random.split(key, 3))
-    mesh, split = _placement(network, devices, num_samples if is_ascent else 1, batch_size or num_data, is_ascent)
+    can_split = is_ascent or algorithm.is_split
+    mesh, split = _placement(network, devices, num_samples if is_ascent else 1, batch_size or num_data, can_split)
     if split is not None:
         network = eqx.combine(split.placed(eqx.filter(network, eqx.is_inexact_array)), network)
     state = algorithm.init(network)
@@ -273,7 +274,7 @@ def fit(
 
 
 def _placement(
-    network: PyTree, devices: Devices, num_samples: int, batch_size: int, is_ascent: bool
+    network: PyTree, devices: Devices, num_samples: int, batch_size: int, can_split: bool
 ) -> tuple[Mesh | None, Split | None]:
     """The mesh of a fit, and how the arrays of the network are split over it."""
     arrays = eqx.filter(network, eqx.is_inexact_array)
@@ -285,10 +286,11 @@ def _placement(
     if mesh is None or not (own is not None or model_axes(mesh)):
         require_same_devices("vi.fit", own, mesh)
         return mesh, None
-    if not is_ascent:
+    if not can_split:
         raise ValueError(
-            "vi.fit: natural-gradient methods keep whole arrays, which are not split over devices; leave out "
-            f"algorithm=, or use a mesh without {list(model_axes(mesh))}."
+            f"vi.fit: this algorithm keeps whole arrays, which cannot be split over {list(model_axes(mesh))}. For "
+            "vogn and ivon split the network first and make both with it: network = gx.shard(network, mesh), "
+            "gx.vi.ivon(network, ...), gx.vi.fit(key, network, ...). noisy_kfac needs a mesh without this axis."
         )
     return mesh, split_of("vi.fit", arrays, mesh, False)
 

@@ -19,7 +19,7 @@ from geodax.run.advance import NEVER
 from geodax.run.driver import Chunks, Run
 from geodax.run.errors import NonFiniteError
 from geodax.run.progress import Progress
-from geodax.run.split import Split, is_split
+from geodax.run.split import Split
 from geodax.sgmcmc.gradients import looks_finite
 from geodax.vi.elbo import VariationalAlgorithm, elbo
 
@@ -280,7 +280,7 @@ def _copy_of(carry: Carry) -> Callable[[], Carry]:
         is_plain = leaf.is_fully_addressable and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         return np.array(leaf) if is_plain else jnp.copy(leaf)
 
-    kept = [_by_shard(leaf) if is_split(leaf) else (copied(leaf), leaf.sharding) for leaf in leaves]
+    kept = [_by_shard(leaf) if _tree.is_split(leaf) else (copied(leaf), leaf.sharding) for leaf in leaves]
     return lambda: structure.unflatten([pair() if callable(pair) else jax.device_put(*pair) for pair in kept])
 
 

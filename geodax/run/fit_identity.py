@@ -22,7 +22,6 @@ from geodax.run.errors import CheckpointError
 from geodax.run.feeding import data_digest
 from geodax.run.fit_chunks import Carry
 from geodax.run.identity import DISTANCE, ITERATIONS, agree, direction, is_same_setting, plain_setting
-from geodax.run.split import is_split
 
 _PLAIN = bool | int | float | str
 _STEPS = "length of the first steps"
@@ -142,7 +141,7 @@ def _relative_length(before: PyTree, after: PyTree) -> float:
     moved, size = 0.0, 0.0
     for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         if eqx.is_inexact_array(a):
-            first, second = (a, b) if is_split(a) else (np.asarray(a), np.asarray(b))
+            first, second = (a, b) if _tree.is_split(a) else (np.asarray(a), np.asarray(b))
             moved += float((abs(second - first).astype(float) ** 2).sum())
             size += float((abs(first).astype(float) ** 2).sum())
     return moved**0.5 / (1.0 + size**0.5)

@@ -29,8 +29,8 @@ from geodax.run import hosts, zarr_files
 from geodax.run.blocks import lazy
 from geodax.run.errors import StorageError
 from geodax.run.locks import beside, exclusive
+from geodax.run.store_layouts import Layout, array_description
 from geodax.run.store_record import CHECKSUM_BYTES
-from geodax.run.zarr_files import Layout
 
 GROUPS = ("adaptation", "observed_data", "log_likelihood")
 LABELS = "geodax_labels"
@@ -70,7 +70,7 @@ class Whole:
 
     def description(self) -> dict[str, Any]:
         """The contents of ``zarr.json`` of the array."""
-        return zarr_files.array_description(self.shape, self.dtype, self.shape, self.dimensions)
+        return array_description(self.shape, self.dtype, self.shape, self.dimensions)
 
 
 class _Unread(BackendArray):

@@ -19,7 +19,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -190,18 +190,24 @@ def first_does(function: Callable[[], T], purpose: str) -> T | None:
     """
     if not is_several():
         return function()
+    return each_does(lambda: function() if is_first() else None, purpose)
+
+
+def each_does(function: Callable[[], T], purpose: str) -> T:
+    """Let every process call a function; if it fails in one, all end, those where it did not with HostLostError."""
+    if not is_several():
+        return function()
     result, failure = None, None
-    if is_first():
-        try:
-            result = function()
-        except BaseException as error:  # the others are told before it is re-raised
-            failure = error
-    has_failed = bool(gathered(np.asarray(failure is not None))[0])
+    try:
+        result = function()
+    except BaseException as error:  # the others are told before it is re-raised
+        failure = error
+    failed = np.flatnonzero(gathered(np.asarray(failure is not None)))
     if failure is not None:
         raise failure
-    if has_failed:
-        raise HostLostError(f"Process 0 could not {purpose}; its message says why.")
-    return result
+    if failed.size:
+        raise HostLostError(f"Process {failed[0]} could not {purpose}; its message says why.")
+    return cast(T, result)
 
 
 @contextlib.contextmanager

@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax.sharding import NamedSharding, PartitionSpec
 
 from geodax import _tree
 from geodax._types import Array, Position
 from geodax.run.draws import open_draws
 from geodax.run.errors import StorageError
-from geodax.run.zarr_files import dimension_names
+from geodax.run.split import Split
+from geodax.run.store_layouts import dimension_names
 
 
 def position_variables(owner: str, tree: xr.DataTree, like: Position) -> dict[str, xr.DataArray]:
@@ -77,6 +79,48 @@ def positions_at(variables: dict[str, xr.DataArray], like: Position, draws: Any)
     except Exception as error:
         raise StorageError(f"The draws cannot be read: {type(error).__name__}: {error}") from error
     return jax.tree.structure(like).unflatten(arrays)
+
+
+def split_positions_at(variables: dict[str, xr.DataArray], like: Position, draws: slice, split: Split) -> Position:
+    """Read positions onto the devices over which they are split, each device its own entries.
+
+    Args:
+        variables: The result of :func:`position_variables`.
+        like: The same position.
+        draws: Slice of the draws.
+        split: How the position is split.
+
+    Returns:
+        Positions with one leading axis, on which the chains of one draw are adjacent, in the dtypes of ``like``.
+
+    Raises:
+        StorageError: If they cannot be read.
+    """
+
+    def read(variable: xr.DataArray, leaf: Array, place: NamedSharding) -> Array:
+        some = variable.isel(draw=draws)
+        shape = (some.shape[0] * some.shape[1], *some.shape[2:])
+        if on_devices(variable):
+            values = some.data.astype(leaf.dtype)
+            return jax.jit(lambda x: x.swapaxes(0, 1).reshape(shape), out_shardings=place)(values)
+
+        def own(index: Any) -> np.ndarray:
+            entries = some[(slice(None), slice(None), *index[1:])].values
+            return entries.swapaxes(0, 1).reshape(-1, *entries.shape[2:]).astype(leaf.dtype)
+
+        return jax.make_array_from_callback(shape, place, own)
+
+    leaves, structure = jax.tree.flatten(like)
+    places = [NamedSharding(split.mesh, PartitionSpec(None, *spec)) for spec in split.specs]
+    try:
+        return structure.unflatten(list(map(read, variables.values(), leaves, places)))
+    except (OSError, StorageError) as error:
+        raise StorageError(f"The draws cannot be read: {type(error).__name__}: {error}") from error
+
+
+def on_devices(variable: xr.DataArray) -> bool:
+    """Whether a variable is an array of JAX, rather than of NumPy or on disk; nothing is read to tell."""
+    return isinstance(variable[:0].data, jax.Array)
 
 
 def _ordered(owner: str, variable: xr.DataArray) -> xr.DataArray:

@@ -10,7 +10,7 @@ import numpy as np
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree
 from geodax.run.feeding import Feed
-from geodax.run.zarr_files import dimension_names
+from geodax.run.store_layouts import dimension_names
 
 # ArviZ names of the statistics that samplers of geodax and BlackJAX report.
 _ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", "logdensity": "lp"}

@@ -24,7 +24,6 @@ from geodax.data.minibatches import Batches, Stream
 from geodax.run import hosts
 from geodax.run.advance import Sampler, bound, build_advance, description_of, steps_of
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of
-from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws
 from geodax.run.driver import Checkpoints, drive
 from geodax.run.errors import CheckpointError
 from geodax.run.feeding import loader_of, make_feed
@@ -46,6 +45,7 @@ from geodax.run.starts import (
     starting_positions,
     starting_states,
 )
+from geodax.run.stores import draws_of
 from geodax.run.warm_starts import GROUP, adapted_values, as_dataset, with_adapted
 
 _BUFFER_BYTES = 8 << 20
@@ -211,7 +211,7 @@ def sample(
     kinds = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (positions, data_args))
     shapes = find_shapes() if key is None else reused(_named(key, repr(kinds)), find_shapes)
     check_names(shapes)
-    if split is not None:
+    if split is not None and store is None and checkpoint is None:
         split.check_records(shapes["posterior"])
     run = SamplingRun(
         carry=(states, adaptation_states),
@@ -237,15 +237,7 @@ def sample(
         elif folder is not None:
             store = folder / "draws.zarr"
         # opened only after the checkpoint is known to be this run's, so that another run's draws are not changed
-        draws: DrawStore
-        if store is None:
-            draws = MemoryDraws(shapes, num_chains, num_samples)
-        else:
-            path = Path(store)
-            there = hosts.first_does(
-                lambda: ZarrDraws(path, shapes, num_chains, num_samples, num_kept=run.num_draws), "keep draws"
-            )
-            draws = ElsewhereDraws() if there is None else there
+        draws = draws_of(store, shapes, num_chains, num_samples, run.num_draws, split)
         if run.iteration < run.num_iterations:
             report = stack.enter_context(reporting(progress))
             row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())

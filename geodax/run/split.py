@@ -96,9 +96,9 @@ class Split:
         for name, (shape, _) in shapes.items():
             if jax.process_count() > 1 and math.prod(shape) >= _FEW and any(self._of_shape(name, shape)):
                 raise ValueError(
-                    f"sample: {name} is split over the devices of {jax.process_count()} processes, and to record it "
-                    "each of them would gather it. Record a function of the position with keep=..., such as "
-                    "predictions or some of its entries; the checkpoint holds the whole position."
+                    f"sample: {name} is split over the devices of {jax.process_count()} processes, and to keep its "
+                    "draws in memory each of them would gather it. Give store=... for draws on disk, which are written "
+                    "by shard, or record a function of the position with keep=..., such as some of its entries."
                 )
 
     def _of_shape(self, name: str, shape: tuple[int, ...]) -> PartitionSpec:
@@ -196,11 +196,6 @@ def model_axes(mesh: Mesh | None) -> tuple[str, ...]:
     return () if mesh is None else tuple(name for name in mesh.axis_names if name not in (CHAIN_AXIS, DATA_AXIS))
 
 
-def is_split(array: Any) -> bool:
-    """Whether no device has the whole array."""
-    return isinstance(array, jax.Array) and not array.sharding.is_fully_replicated
-
-
 def mesh_of(owner: str, position: PyTree) -> Mesh | None:
     """The mesh over which the arrays of a position are split, or None.
 
@@ -209,7 +204,7 @@ def mesh_of(owner: str, position: PyTree) -> Mesh | None:
     """
     meshes: dict[Any, str] = {}
     for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
-        if not is_split(leaf):
+        if not _tree.is_split(leaf):
             continue
         sharding = leaf.sharding
         if not isinstance(sharding, NamedSharding):

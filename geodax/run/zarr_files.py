@@ -4,7 +4,8 @@
 ``zarr.json``                          facts about the run, and the record: number of draws and checksums of the chunks
 ``posterior/zarr.json``                a group; ``sample_stats`` is the other one that grows during a run
 ``posterior/NAME/zarr.json``           shape (chain, draw, ...), data type and chunk shape of a variable
-``posterior/NAME/c/0/I/0/0``           chunk I: some consecutive draws of all chains, followed by their CRC-32C
+``posterior/NAME/c/0/I/0/0``           chunk I: some consecutive draws of all chains, followed by their CRC-32C; with
+                                       other numbers for 0 the part of a device, where draws are split over devices
 ``posterior/chain``, ``.../draw``      coordinates for other programs; not read here
 ``adaptation/...`` and others          groups of whole arrays, written after the run: :mod:`geodax.run.group_files`
 =====================================  ============================================================================
@@ -15,19 +16,18 @@ The size of a chunk is compared with its description before memory is allocated.
 """
 
 import contextlib
-import dataclasses
 import json
-import math
 import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
+from geodax.run.store_layouts import Chunked, Layout, array_description
 from geodax.run.store_record import CHECKSUM_BYTES, Record, checksum_of
 
 GROUPS = ("posterior", "sample_stats")
@@ -41,90 +41,6 @@ KINDS = (
 _FORMAT_2 = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _LARGEST_DESCRIPTION = 64 << 20  # bytes; ten times the record of a store of a terabyte
 _LARGEST_LENGTH = 2**40
-
-
-@runtime_checkable
-class Chunked(Protocol):
-    """The layout of an array in chunks: :class:`Layout`, or a whole array of :mod:`geodax.run.group_files`."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The data type."""
-        ...
-
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        """The shape of a chunk."""
-        ...
-
-    @property
-    def chunk_bytes(self) -> int:
-        """The size of the file of a chunk."""
-        ...
-
-    def file(self, index: int) -> str:
-        """The file of a chunk, relative to the folder of the store."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """Layout of a variable.
-
-    Attributes:
-        path: Group and name.
-        num_chains: Number of chains.
-        shape: The shape of one draw of one chain.
-        dtype: The data type.
-        chunk_draws: Number of draws per chunk.
-        axes: Names of the axes after chain and draw; None for ``NAME_dim_0``, ``NAME_dim_1`` and so on.
-    """
-
-    path: str
-    num_chains: int
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    chunk_draws: int
-    axes: tuple[str, ...] | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the variable."""
-        return self.path.rpartition("/")[2]
-
-    @property
-    def dimensions(self) -> list[str]:
-        """The names of all axes."""
-        return dimension_names(self.name, len(self.shape)) if self.axes is None else ["chain", "draw", *self.axes]
-
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        """The shape of a chunk."""
-        return (self.num_chains, self.chunk_draws, *self.shape)
-
-    @property
-    def chunk_bytes(self) -> int:
-        """The size of the file of a chunk."""
-        return math.prod(self.chunk_shape) * self.dtype.itemsize + CHECKSUM_BYTES
-
-    def num_chunks(self, num_draws: int) -> int:
-        """The number of chunks for this number of draws."""
-        return -(-num_draws // self.chunk_draws) if 0 not in self.shape else 0
-
-    def file(self, index: int) -> str:
-        """The file of a chunk, relative to the folder of the store."""
-        return "/".join([self.path, "c", "0", str(index), *("0" for _ in self.shape)])
-
-    def description(self, num_draws: int) -> dict[str, Any]:
-        """The contents of ``zarr.json`` of the variable, allocated for this number of draws."""
-        return array_description(
-            [self.num_chains, num_draws, *self.shape], self.dtype, self.chunk_shape, self.dimensions
-        )
-
-
-def dimension_names(name: str, rank: int) -> list[str]:
-    """Names of the dimensions after chain and draw, for a variable of this rank."""
-    return ["chain", "draw", *[f"{name}_dim_{i}" for i in range(rank)]]
 
 
 def read_layouts(folder: Path) -> dict[str, Layout]:
@@ -290,14 +206,17 @@ def _layout(folder: Path, path: str) -> Layout:
         are_lengths = all(type(k) is int and 0 <= k < _LARGEST_LENGTH for k in (*shape, *chunk_shape))
         if is_known and are_lengths and min(len(shape), len(chunk_shape)) >= 2 and min(shape[0], chunk_shape[1]) >= 1:
             axes = require_names(found["dimension_names"], len(shape))[2:]
-            layout = Layout(path, shape[0], tuple(shape[2:]), np.dtype(found["data_type"]), chunk_shape[1], axes)
+            pairs = [pair for axis, pair in enumerate(zip(shape, chunk_shape, strict=True)) if axis != 1]
+            parts = tuple(n // k if n and k else 1 for n, k in pairs)
+            known = (path, shape[0], tuple(shape[2:]), np.dtype(found["data_type"]), chunk_shape[1], axes)
+            layout = Layout(*known, parts if any(n > 1 for n in parts) else ())
             if found == layout.description(shape[1]):
                 return layout
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         pass
     raise ValueError(
         f"{path}/{_DESCRIPTION} is not a description that geodax writes: expected plain numbers, the codecs bytes and "
-        "crc32c, and chunks of whole draws"
+        "crc32c, and chunks of equal size"
     )
 
 
@@ -343,26 +262,6 @@ def _opened(folder: Path, layout: Chunked, index: int) -> Iterator[Any]:
 def _check_checksum(layout: Chunked, index: int, checksum: str, checksums: tuple[str, ...]) -> None:
     if index < len(checksums) and checksum != checksums[index]:
         raise ValueError(f"{layout.file(index)} is not the chunk that was written last")
-
-
-def array_description(
-    shape: Sequence[int], dtype: np.dtype, chunk_shape: Sequence[int], dimensions: Sequence[str]
-) -> dict[str, Any]:
-    """The contents of ``zarr.json`` of an array."""
-    little = {} if dtype.itemsize == 1 else {"configuration": {"endian": "little"}}
-    return {
-        "shape": list(shape),
-        "data_type": dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(k, 1) for k in chunk_shape]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": {"f": "NaN", "c": ["NaN", "NaN"], "b": False}.get(dtype.kind, 0),
-        "codecs": [{"name": "bytes", **little}, {"name": "crc32c"}],
-        "attributes": {},
-        "dimension_names": list(dimensions),
-        "zarr_format": 3,
-        "node_type": "array",
-        "storage_transformers": [],
-    }
 
 
 def _with_checksum(numbers: np.ndarray) -> bytes:

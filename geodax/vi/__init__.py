@@ -12,6 +12,7 @@ from geodax.vi.noisy_kfac import noisy_kfac
 from geodax.vi.optimizers import adam
 from geodax.vi.positions import GaussianOver
 from geodax.vi.prediction import predict, sample_functions
+from geodax.vi.split_family import GaussianArrays
 from geodax.vi.vogn import vogn
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "Fit",
     "Flowed",
     "FullGaussian",
+    "GaussianArrays",
     "GaussianOver",
     "History",
     "KroneckerOver",

@@ -49,12 +49,14 @@ class VariationalAlgorithm(NamedTuple):
         step: ``(key, state, batch, iteration) -> (state, info)`` with a :class:`BoundInfo`.
         network: ``state -> network``, the posterior represented by a state.
         num_data: Number of examples in the whole data; None if unspecified.
+        is_split: Whether the arrays of state and posterior are split over devices like those of a network.
     """
 
     init: Callable[[PyTree], Any]
     step: Callable[[PRNGKey, Any, PyTree, Array], tuple[Any, BoundInfo]]
     network: Callable[[Any], PyTree]
     num_data: int | None = None
+    is_split: bool = False
 
 
 class AscentState(NamedTuple):

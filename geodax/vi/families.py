@@ -32,7 +32,7 @@ from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
 
 _LOG_2PI = math.log(2.0 * math.pi)
-_FAST_FROM = 256  # size from which the vectorised generator is faster
+FAST_FROM = 256  # size from which the vectorised generator is faster
 
 
 class AbstractFamily(eqx.Module):
@@ -288,7 +288,7 @@ def normal(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
     """Standard normal variates; half and single precision are generated in single precision by the library."""
     key = _checks.random_key("a draw", key)
     size, kind = math.prod(shape), jnp.dtype(jnp.float32) if jnp.finfo(dtype).bits < 32 else dtype
-    if kind == jnp.float32 and size >= _FAST_FROM:
+    if kind == jnp.float32 and size >= FAST_FROM:
         return fast_normal(key, shape).astype(dtype)
     return jax.random.normal(key, shape, kind).astype(dtype)
 

@@ -28,23 +28,21 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
 
 from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar, Schedule
-from geodax.data.parts import mean_over_parts, own_examples
+from geodax.data.parts import gradients_over_parts, own_examples, value_and_gradient
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
-from geodax.vi.families import DiagonalGaussian, normal
 from geodax.vi.optimizers import Transformation, adam, rounded
 from geodax.vi.positions import GaussianOver, prior_variances_of, same_positions
 
 
 class Diagonal(NamedTuple):
-    """Means, averages of Hessians and of gradients, each as one vector in at least single precision."""
+    """Means, averages of Hessians and of gradients in at least single precision: vectors, or arrays by name."""
 
-    mean: Float[Array, " D"]
-    hessian: Float[Array, " D"]
-    momentum: Float[Array, " D"]
+    mean: PyTree
+    hessian: PyTree
+    momentum: PyTree
 
 
 class NewtonState(NamedTuple):
@@ -71,12 +69,12 @@ class NewtonStep(NamedTuple):
     beta2: float
     clip: float | None
 
-    def deviation(self, state: Diagonal, variance: Any) -> Array:
+    def deviation(self, state: Diagonal, variance: Any) -> PyTree:
         """Return the standard deviations of the posterior; ``variance`` is that of the prior."""
-        return jax.lax.rsqrt(self.num_data * state.hessian + 1.0 / variance)
+        return jax.tree.map(lambda h, v: jax.lax.rsqrt(self.num_data * h + 1.0 / v), state.hessian, variance)
 
     def __call__(
-        self, state: Diagonal, gradient: Array, noise: Array, variance: Any, rate: Array, t: Array
+        self, state: Diagonal, gradient: PyTree, noise: PyTree, variance: Any, rate: Array, t: Array
     ) -> Diagonal:
         """Return the state after a step.
 
@@ -88,16 +86,32 @@ class NewtonStep(NamedTuple):
             rate: Learning rate.
             t: Number of the step, from 1.
         """
+        deviation, structure = self.deviation(state, variance), jax.tree.structure(state.mean)
+        trees = (*state, gradient, noise, deviation, variance)
+        moved = [self._moved(rate, t, *leaves) for leaves in zip(*map(jax.tree.leaves, trees), strict=True)]
+        return Diagonal(*map(structure.unflatten, zip(*moved, strict=True)))
+
+    def _moved(
+        self,
+        rate: Array,
+        t: Array,
+        mean: Array,
+        hessian: Array,
+        momentum: Array,
+        gradient: Array,
+        noise: Array,
+        deviation: Array,
+        variance: Any,
+    ) -> tuple[Array, Array, Array]:
         delta = 1.0 / (self.num_data * variance)
-        found = gradient * noise / self.deviation(state, variance)
-        change = (1.0 - self.beta2) * (found - state.hessian)
-        hessian = state.hessian + change + 0.5 * change * change / (state.hessian + delta)
-        momentum = self.beta1 * state.momentum + (1.0 - self.beta1) * gradient
+        change = (1.0 - self.beta2) * (gradient * noise / deviation - hessian)
+        hessian = hessian + change + 0.5 * change * change / (hessian + delta)
+        momentum = self.beta1 * momentum + (1.0 - self.beta1) * gradient
         unbiased = momentum / (1.0 - self.beta1 ** t.astype(momentum.dtype))
-        step = (unbiased + delta * state.mean) / (hessian + delta)
+        step = (unbiased + delta * mean) / (hessian + delta)
         if self.clip is not None:
             step = jnp.clip(step, -self.clip, self.clip)
-        return Diagonal(state.mean - rate.astype(step.dtype) * step, hessian, momentum)
+        return mean - rate.astype(step.dtype) * step, hessian, momentum
 
 
 def ivon(
@@ -119,7 +133,8 @@ def ivon(
     """Create improved variational online Newton for an ordinary network or any other position.
 
     Args:
-        network: A network without variational layers; its arrays are the initial means.
+        network: A network without variational layers; its arrays are the initial means. Arrays that are split over
+            devices (:func:`geodax.shard`) stay split, and the state and the posterior with them.
         log_likelihood: ``(position, batch) -> (B,)``.
         learning_rate: A number, or a function of the iteration; a rate of 1 is a Newton step.
         num_data: Number of examples in the whole data.
@@ -151,44 +166,39 @@ def ivon(
 
     def init(network: PyTree) -> NewtonState:
         require_same(network)
-        whole = GaussianOver(network, prior_variance=variances, points=points)
-        mean = _tree.widened(jnp.array(whole.family.location))
-        free = _tree.widened(tuple(jnp.array(point) for point in whole.free))
-        diagonal = Diagonal(mean, jnp.full_like(mean, initial), jnp.zeros_like(mean))
+        mean, free = _tree.widened(jax.tree.map(jnp.array, template.arranged(network)))
+        diagonal = Diagonal(mean, jax.tree.map(lambda x: jnp.full_like(x, initial), mean), _tree.zeros_like(mean))
         return NewtonState(diagonal, free, optimizer.init(free), jnp.zeros((), jnp.int32))
 
     def posterior(state: NewtonState) -> GaussianOver:
         deviation = stepped.deviation(state.diagonal, template.prior_variances())
-        family = rounded(DiagonalGaussian(state.diagonal.mean, jnp.log(deviation)), template.family)
-        fitted = eqx.tree_at(lambda t: t.family, template, family)
-        return eqx.tree_at(lambda t: t.free, fitted, rounded(state.points, template.free))
+        return template.fitted(state.diagonal.mean, jax.tree.map(jnp.log, deviation), state.points)
 
     def step(key: PRNGKey, state: NewtonState, batch: PyTree, iteration: Array) -> tuple[NewtonState, BoundInfo]:
         q, variance = posterior(state), template.prior_variances()
-        mean = state.diagonal.mean
+        mean, deviation = state.diagonal.mean, stepped.deviation(state.diagonal, variance)
         # it is used twice, and cheaper to keep than to draw again
-        noise = jax.lax.optimization_barrier(normal(key, mean.shape, mean.dtype))
-        w = rounded(mean + stepped.deviation(state.diagonal, variance) * noise, template.family.location)
+        noise = jax.lax.optimization_barrier(q.noise(key, mean))
+        w = rounded(jax.tree.map(lambda m, s, e: m + s * e, mean, deviation, noise), q.family.location)
 
-        def at(w: Array, free: tuple[Array, ...]) -> PyTree:
-            return eqx.tree_at(lambda t: t.free, q, free).position(w)
+        def of_part(part: PyTree, position: PyTree) -> tuple[Array, tuple[PyTree]]:
+            def value(position: PyTree) -> Array:
+                return jnp.mean(_tree.widened(log_likelihood(position, own_examples(part))))
 
-        def of_part(part: PyTree) -> Any:
-            def value(w: Array, free: tuple[Array, ...]) -> Array:
-                return jnp.mean(_tree.widened(log_likelihood(at(w, free), own_examples(part))))
+            found, gradient = value_and_gradient(value, part, position)
+            return found, (_tree.widened(gradient),)
 
-            return _tree.widened(jax.value_and_grad(value, argnums=(0, 1))(w, q.free))
-
-        value, (gradient, of_points) = mean_over_parts(of_part, batch)
+        value, (gradient,) = gradients_over_parts(of_part, batch, q.position(w))
+        of_mean, of_points = q.arranged(gradient)
         count = state.count + 1
-        diagonal = stepped(state.diagonal, -gradient, noise, variance, rates(iteration), count)
-        of_prior = prior_gradient(log_prior, lambda free: at(w, free), q.free)
+        diagonal = stepped(state.diagonal, _tree.scale(-1.0, of_mean), noise, variance, rates(iteration), count)
+        of_prior = prior_gradient(log_prior, lambda free: eqx.tree_at(lambda t: t.free, q, free).position(w), q.free)
         moved, inner = move_points(optimizer, state.points, state.optimizer, of_points, of_prior, stepped.num_data)
         expected = stepped.num_data * value
         kl = q.kl().astype(expected.dtype)
         return NewtonState(diagonal, moved, inner, count), BoundInfo(expected - kl, expected, kl)
 
-    return VariationalAlgorithm(init, step, posterior, stepped.num_data)
+    return VariationalAlgorithm(init, step, posterior, stepped.num_data, template.is_split)
 
 
 def newton_step(owner: str, num_data: int, beta1: float, beta2: float, clip: float | None) -> NewtonStep:

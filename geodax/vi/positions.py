@@ -1,6 +1,7 @@
 """A Gaussian posterior over all arrays of a position: an array, a dict of arrays, a layer, or a network."""
 
 import fnmatch
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,12 +9,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
-from geodax.vi.families import AbstractFamily, DiagonalGaussian, gaussian
+from geodax.vi.families import AbstractFamily, DiagonalGaussian, gaussian, normal
 from geodax.vi.modules import AbstractWhole, is_variational
+from geodax.vi.optimizers import rounded
+from geodax.vi.split_family import GaussianArrays
 
 
 def require_free(owner: str, position: Position) -> None:
@@ -132,6 +134,9 @@ def _is_on_manifold(node: object) -> bool:
 class GaussianOver(AbstractWhole):
     """One Gaussian over the entries of all arrays of a position, in one vector.
 
+    Arrays that are split over devices (:func:`geodax.shard`) keep their split with ``"diagonal"``: the family is then a
+    :class:`~geodax.vi.GaussianArrays`, with one array for each in place of the vector.
+
     Use it for positions that are not networks, and for small networks with full covariance. Natural-gradient methods
     and the Laplace approximation return their result in this form. Its samples are positions like the original; called
     like a layer, it samples a position and calls it.
@@ -149,7 +154,7 @@ class GaussianOver(AbstractWhole):
         ``gx.vi.GaussianOver(jnp.zeros(3), covariance="full")``
     """
 
-    family: AbstractFamily
+    family: AbstractFamily | GaussianArrays
     free: tuple[Array, ...]
     structure: Any = eqx.field(static=True)
     layout: tuple[tuple[tuple[int, ...], bool], ...] = eqx.field(static=True)
@@ -193,14 +198,10 @@ class GaussianOver(AbstractWhole):
             raise ValueError(f"GaussianOver: none of the arrays {names} is left to have a posterior.")
         if len({leaf.dtype for leaf in uncertain}) > 1:
             raise TypeError("GaussianOver: all arrays must have one dtype; convert the position first.")
-        vector = jnp.concatenate([jnp.ravel(leaf) for leaf in uncertain])
-        is_name = isinstance(covariance, str)
-        self.family = gaussian(covariance, vector, scale, rank=rank, owner="GaussianOver") if is_name else covariance
-        if self.family.location.shape != vector.shape:
-            raise ValueError(
-                f"GaussianOver: the position has {vector.size} entries, but the family has a mean of shape "
-                f"{self.family.location.shape}."
-            )
+        if covariance == "diagonal" and any(map(_tree.is_split, uncertain)):
+            self.family = _arrays(position, uncertain, is_point, scale)
+        else:
+            self.family = _family(uncertain, covariance, scale, rank)
         self.free = tuple(leaf for leaf, point in zip(leaves, is_point, strict=True) if point)
         self.layout = tuple((leaf.shape, point) for leaf, point in zip(leaves, is_point, strict=True))
         self.prior_variance = checked if isinstance(prior_variance, tuple) else checked[0]
@@ -210,7 +211,7 @@ class GaussianOver(AbstractWhole):
                     f"GaussianOver: expected one prior_variance for each of {len(uncertain)} arrays with a posterior, "
                     f"found {len(checked)}."
                 )
-            if not isinstance(self.family, DiagonalGaussian):
+            if not isinstance(self.family, DiagonalGaussian | GaussianArrays):
                 raise ValueError(
                     "GaussianOver: prior_variance of each array needs covariance='diagonal'; give one number."
                 )
@@ -231,15 +232,36 @@ class GaussianOver(AbstractWhole):
 
     def log_prob(self, position: Position) -> Scalar:
         """Compute the log density at a position."""
-        leaves = [leaf for leaf, (_, point) in zip(jax.tree.leaves(position), self.layout, strict=True) if not point]
-        return self.family.log_prob(jnp.concatenate([jnp.ravel(leaf) for leaf in leaves]))
+        return self.family.log_prob(self.arranged(position)[0])
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         """Compute the divergence from independent normal entries."""
         return self.family.kl(self.prior_variances(), key=key)
 
-    def prior_variances(self) -> float | Float[Array, " D"]:
-        """Return the prior variance, one number or a vector with that of every entry."""
+    @property
+    def is_split(self) -> bool:
+        """Whether the family has an array for each array of the position, in its place."""
+        return isinstance(self.family, GaussianArrays)
+
+    def noise(self, key: PRNGKey, like: Any) -> Any:
+        """Draw standard normal noise in the form of the means of the diagonal family."""
+        if isinstance(self.family, GaussianArrays):
+            return self.family.noise(key, like)
+        return normal(key, like.shape, like.dtype)
+
+    def fitted(self, mean: Any, log_scale: Any, points: tuple[Array, ...]) -> "GaussianOver":
+        """Return the posterior with other parameters of the diagonal family, and other points."""
+
+        def where(posterior: Any) -> tuple[Any, Any, Any]:
+            return posterior.family.mean, posterior.family.log_scale, posterior.free
+
+        return eqx.tree_at(where, self, tuple(map(rounded, (mean, log_scale, points), where(self))))
+
+    def prior_variances(self) -> Any:
+        """Return the prior variance: one number, or that of every entry in the form of the family."""
+        if isinstance(self.family, GaussianArrays):
+            given = self.prior_variance
+            return self.family.arranged(given if isinstance(given, tuple) else (given,) * len(self.family.names))
         if not isinstance(self.prior_variance, tuple):
             return self.prior_variance
         sizes = [int(np.prod(shape)) for shape, is_point in self.layout if not is_point]
@@ -247,8 +269,20 @@ class GaussianOver(AbstractWhole):
         parts = [jnp.full(size, value, dtype) for size, value in zip(sizes, self.prior_variance, strict=True)]
         return jnp.concatenate(parts)
 
-    def position(self, vector: Float[Array, " D"]) -> Position:
-        """Return the position with the uncertain entries of a vector."""
+    def arranged(self, position: Position) -> tuple[Any, tuple[Any, ...]]:
+        """Return the arrays of a position that have a posterior, in the form of the family, and the others."""
+        pairs = list(zip(jax.tree.leaves(position), self.layout, strict=True))
+        uncertain = [leaf for leaf, (_, is_point) in pairs if not is_point]
+        free = tuple(leaf for leaf, (_, is_point) in pairs if is_point)
+        if isinstance(self.family, GaussianArrays):
+            return self.family.arranged(uncertain), free
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in uncertain]), free
+
+    def position(self, vector: Any) -> Position:
+        """Return the position with the uncertain entries of a vector, or of arrays by name."""
+        if isinstance(self.family, GaussianArrays):
+            arrays, free = iter([vector[name] for name in self.family.names]), iter(self.free)
+            return self.structure.unflatten([next(free if is_point else arrays) for _, is_point in self.layout])
         free, leaves, start = iter(self.free), [], 0
         for shape, is_point in self.layout:
             if is_point:
@@ -258,3 +292,26 @@ class GaussianOver(AbstractWhole):
                 leaves.append(vector[start : start + size].reshape(shape))
                 start += size
         return self.structure.unflatten(leaves)
+
+
+def _family(uncertain: list[Array], covariance: str | AbstractFamily, scale: float, rank: int | None) -> AbstractFamily:
+    """The family over the vector of all entries."""
+    vector = jnp.concatenate([jnp.ravel(leaf) for leaf in uncertain])
+    is_name = isinstance(covariance, str)
+    family = gaussian(covariance, vector, scale, rank=rank, owner="GaussianOver") if is_name else covariance
+    if family.location.shape != vector.shape:
+        raise ValueError(
+            f"GaussianOver: the position has {vector.size} entries, but the family has a mean of shape "
+            f"{family.location.shape}."
+        )
+    return family
+
+
+def _arrays(position: Position, uncertain: list[Array], is_point: list[bool], scale: float) -> GaussianArrays:
+    """The family over arrays that keep their split."""
+    if repeated := _tree.repeated_names(position):
+        raise ValueError(f"GaussianOver: several arrays have the name {repeated[0]!r}; rename one of them.")
+    names = tuple(name for name, point in zip(_tree.leaf_names(position), is_point, strict=True) if not point)
+    log_scale = math.log(_checks.number("GaussianOver", "scale", scale, above=0.0))
+    named = dict(zip(names, uncertain, strict=True))
+    return GaussianArrays(named, {name: jnp.full_like(leaf, log_scale) for name, leaf in named.items()}, names)

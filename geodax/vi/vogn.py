@@ -21,28 +21,25 @@ Sources:
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree, Schedule
-from geodax.data.parts import mean_over_parts, own_examples
+from geodax.data.parts import gradients_over_parts, own_examples, scattered, value_and_gradient, whole
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
-from geodax.vi.families import DiagonalGaussian
-from geodax.vi.optimizers import rounded
 from geodax.vi.positions import GaussianOver, same_positions
 
 
 class NaturalState(NamedTuple):
-    """Means, averages of squared gradients and of gradients, each as one vector, and the number of steps.
+    """Means, averages of squared gradients and of gradients (vectors, or arrays by name), and the number of steps.
 
     Arrays are kept in at least single precision: in half precision a decay rate of 0.999 rounds to 1.
     """
 
-    mean: Array
-    curvature: Array
-    momentum: Array
+    mean: PyTree
+    curvature: PyTree
+    momentum: PyTree
     count: Array
     points: tuple[Array, ...]
     point_averages: tuple[tuple[Array, Array], ...]
@@ -65,7 +62,8 @@ def vogn(
     """Create variational online Gauss-Newton for an ordinary network or any other position.
 
     Args:
-        network: A network without variational layers; its arrays are the initial means.
+        network: A network without variational layers; its arrays are the initial means. Arrays that are split over
+            devices (:func:`geodax.shard`) stay split, and the state and the posterior with them.
         log_likelihood: ``(position, batch) -> (B,)``.
         learning_rate: A number, or a function of the iteration; a rate of 1 is a Newton step.
         num_data: Number of examples in the whole data.
@@ -93,54 +91,50 @@ def vogn(
 
     def init(network: PyTree) -> NaturalState:
         require_same(network)
-        whole = GaussianOver(network, prior_variance=prior_variance, points=points)
-        mean = _tree.widened(jnp.array(whole.family.location))
-        free = _tree.widened(tuple(jnp.array(point) for point in whole.free))
+        mean, free = _tree.widened(jax.tree.map(jnp.array, template.arranged(network)))
         averages = tuple((jnp.zeros_like(p), jnp.full_like(p, initial_curvature)) for p in free)
-        first = jnp.full_like(mean, initial_curvature)
-        return NaturalState(mean, first, jnp.zeros_like(mean), jnp.zeros((), jnp.int32), free, averages)
+        first = jax.tree.map(lambda x: jnp.full_like(x, initial_curvature), mean)
+        return NaturalState(mean, first, _tree.zeros_like(mean), jnp.zeros((), jnp.int32), free, averages)
 
     def posterior(state: NaturalState) -> GaussianOver:
-        log_scale = -0.5 * jnp.log(num_data * (state.curvature + delta))
-        family = rounded(DiagonalGaussian(state.mean, log_scale), template.family)
-        fitted = eqx.tree_at(lambda t: t.family, template, family)
-        return eqx.tree_at(lambda t: t.free, fitted, rounded(state.points, template.free))
+        log_scale = jax.tree.map(lambda f: -0.5 * jnp.log(num_data * (f + delta)), state.curvature)
+        return template.fitted(state.mean, log_scale, state.points)
 
     def step(key: PRNGKey, state: NaturalState, batch: PyTree, iteration: Array) -> tuple[NaturalState, BoundInfo]:
         q = posterior(state)
-        w = q.family.sample(key)
+        position = q.sample(key)
 
-        def one(w: Array, free: tuple[Array, ...], rows: PyTree) -> Array:
-            return log_likelihood(eqx.tree_at(lambda t: t.free, q, free).position(w), rows)
-
-        def averages(part: PyTree) -> tuple[Array, Any, Any]:
+        def averages(part: PyTree, position: PyTree, _: PyTree) -> tuple[Array, tuple[PyTree, PyTree]]:
             """Means over examples of the log likelihood, its gradients and their squares."""
             rows = own_examples(part)
             single = jax.tree.map(lambda leaf: leaf[:, None] if jnp.ndim(leaf) else leaf, rows)
             axes = jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, rows)
             values, gradients = jax.vmap(
-                jax.value_and_grad(lambda w, free, rows: one(w, free, rows)[0], argnums=(0, 1)), (None, None, axes)
-            )(w, q.free, single)
+                jax.value_and_grad(lambda position, rows: log_likelihood(position, rows)[0]), (None, axes)
+            )(whole(part, position), single)
             values, gradients = _tree.widened((values, gradients))
             mean = jax.tree.map(lambda g: jnp.mean(g, axis=0), gradients)
-            return jnp.mean(values), mean, jax.tree.map(lambda g: jnp.mean(g * g, axis=0), gradients)
+            square = jax.tree.map(lambda g: jnp.mean(g * g, axis=0), gradients)
+            return jnp.mean(values), (scattered(part, mean), scattered(part, square))
 
-        def of_mean(part: PyTree) -> tuple[Array, Any]:
-            rows = own_examples(part)
+        def of_mean(part: PyTree, position: PyTree) -> tuple[Array, tuple[PyTree]]:
+            def mean_of(position: PyTree) -> Array:
+                return jnp.mean(_tree.widened(log_likelihood(position, own_examples(part))))
 
-            def mean_of(w: Array, free: tuple[Array, ...]) -> Array:
-                return jnp.mean(_tree.widened(one(w, free, rows)))
-
-            return _tree.widened(jax.value_and_grad(mean_of, argnums=(0, 1))(w, q.free))
+            found, gradient = value_and_gradient(mean_of, part, position)
+            return found, (_tree.widened(gradient),)
 
         if per_example:
-            value, first, square = mean_over_parts(averages, batch)
+            value, (gradient, square) = gradients_over_parts(averages, batch, position, position)
         else:
-            value, first = mean_over_parts(of_mean, batch)
-            square = jax.tree.map(lambda g: g * g, first)
+            value, (gradient,) = gradients_over_parts(of_mean, batch, position)
+            square = jax.tree.map(lambda g: g * g, gradient)
+        first, square = q.arranged(gradient), q.arranged(square)
         first = jax.tree.map(lambda g: -g, first)
         count = state.count + 1
-        rate = jnp.asarray(learning_rate(iteration) if callable(learning_rate) else learning_rate, state.mean.dtype)
+        rate = jnp.asarray(
+            learning_rate(iteration) if callable(learning_rate) else learning_rate, _tree.real_dtype(state.mean)
+        )
 
         def moved(position, average, curvature, gradient, squared, prior):
             average = beta1 * average + (1.0 - beta1) * (gradient + prior * position)
@@ -148,7 +142,10 @@ def vogn(
             step = average / (1.0 - beta1 ** count.astype(average.dtype)) / (curvature + prior + damping)
             return position - rate.astype(step.dtype) * step, average, curvature
 
-        mean, momentum, curvature = moved(state.mean, state.momentum, state.curvature, first[0], square[0], delta)
+        trees = (state.mean, state.momentum, state.curvature, first[0], square[0])
+        found = [moved(p, a, f, g, s, delta) for p, a, f, g, s in zip(*map(jax.tree.leaves, trees), strict=True)]
+        structure = jax.tree.structure(state.mean)
+        mean, momentum, curvature = map(structure.unflatten, zip(*found, strict=True))
         points_moved = [
             moved(point, *averages, g, s, 0.0)
             for point, averages, g, s in zip(state.points, state.point_averages, first[1], square[1], strict=True)
@@ -165,4 +162,4 @@ def vogn(
         )
         return next_state, BoundInfo(expected - kl, expected, kl)
 
-    return VariationalAlgorithm(init, step, posterior, num_data)
+    return VariationalAlgorithm(init, step, posterior, num_data, template.is_split)

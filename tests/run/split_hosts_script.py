@@ -1,4 +1,7 @@
-"""A run with split parameters in one of several processes: process, number of them, port, folder, number of draws."""
+"""A run with split parameters in one of several processes: process, number of them, port, folder, number of draws.
+
+The draws are of functions of the position, or with a folder that ends in "draws" of the position itself.
+"""
 
 import sys
 
@@ -7,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import geodax as gx
+from geodax.predict.evaluation import evaluate
 from geodax.run import hosts
 
 jax.config.update("jax_enable_x64", True)
@@ -25,17 +29,28 @@ posterior = gx.Posterior(
 mesh = gx.device_mesh(chain=1, data=2, model=4)  # neighbours, so that each process has the whole parameters
 if int(num_samples) > 3:
     mesh = gx.device_mesh(chain=1, data=1, model=8)  # no process has them
+
+
+def few(p):
+    return {"w": jnp.sum(jnp.cos(p["w"]), axis=1), "v": jnp.sum(jnp.cos(p["v"]), axis=0), "b": p["b"]}
+
+
+has_positions = folder.endswith("draws")
+position = gx.shard(start, mesh)
 tree = gx.sample(
     jax.random.key(0),
     gx.sgrld(posterior, metric=gx.metrics.RMSProp(), step_size=1e-3),
-    gx.shard(start, mesh),
+    position,
     num_samples=int(num_samples),
     num_chains=2,
     batches=gx.data.batches(data, batch_size=16),
-    keep=lambda p: {"w": jnp.sum(jnp.cos(p["w"]), axis=1), "v": jnp.sum(jnp.cos(p["v"]), axis=0), "b": p["b"]},
+    keep=None if has_positions else few,
     checkpoint=folder,
     progress=False,
 )
-np.save(
-    f"{folder}.{num_processes}.{process}.npy", np.concatenate([x.values.ravel() for x in tree["posterior"].values()])
-)
+found = [x.values.ravel() for x in tree["posterior"].values()]
+if has_positions:  # every process reads its own shards of the store
+    apply = lambda p, x: jnp.tanh(x @ p["w"]) @ p["v"] + p["b"]  # noqa: E731
+    for values in evaluate(f"{folder}/draws.zarr", position, data[:3], apply=apply):
+        found.append(values.ravel())
+np.save(f"{folder}.{num_processes}.{process}.npy", np.concatenate(found))

@@ -63,10 +63,14 @@ METRICS = {
     "rmsprop": gx.metrics.RMSProp(gamma="averaged", lag=True),
     "monge": gx.metrics.Monge(),
     "shampoo": gx.metrics.Shampoo(block_size=2, statistics_every=1, update_every=2),
+    "soap": gx.metrics.Shampoo(block_size=2, statistics_every=1, update_every=2, variant="soap"),
 }
 
 
-@pytest.mark.parametrize("name", ["rmsprop", slow("monge"), slow("shampoo")])
+BLOCKS = {"shampoo": {}, "newton": {"method": "newton"}, "soap": {"variant": "soap"}}
+
+
+@pytest.mark.parametrize("name", ["rmsprop", slow("monge"), slow("shampoo"), slow("soap")])
 def test_a_split_position_has_the_draws_of_a_whole_one(key, name):
     """Catches a gradient summed twice or not at all, a bias (which is whole) scaled by the devices, other noise."""
     algorithm = gx.sgrld(posterior(), metric=METRICS[name], step_size=1e-3)
@@ -232,7 +236,7 @@ def compiled(algorithm, position, mesh, batch_size=8):
     return lowered.compile(), shapes, fed
 
 
-@pytest.mark.parametrize("name", ["rmsprop", slow("identity"), slow("monge"), slow("shampoo")])
+@pytest.mark.parametrize("name", ["rmsprop", "shampoo", slow("identity"), slow("monge"), slow("newton"), slow("soap")])
 def test_parameters_are_gathered_in_the_forward_pass_alone(name):
     """Every collective of the size of an array belongs to the likelihood: a gather, or the scatter of its gradient."""
 
@@ -241,17 +245,18 @@ def test_parameters_are_gathered_in_the_forward_pass_alone(name):
             x = jnp.tanh(x @ p[layer])
         return -jnp.sum(x**2, axis=-1)
 
-    newton = gx.metrics.Shampoo(block_size=16, method="newton")  # LAPACK's eigenvalues are not divided
-    metric = {"identity": gx.metrics.Identity()} | METRICS | {"shampoo": newton}
+    others = {name: {"block_size": 16, **more} for name, more in BLOCKS.items()}
+    metric = {"identity": gx.metrics.Identity()} | METRICS | {n: gx.metrics.Shampoo(**o) for n, o in others.items()}
     target = gx.Posterior(log_prior=lambda p: -jnp.sum(p["0"] ** 2), log_likelihood=through, num_data=64)
     position = {str(i): jnp.ones((64, 64)) for i in range(3)}
     algorithm = gx.sgrld(target, metric=metric[name], step_size=1e-6)
     program, shapes, fed = compiled(algorithm, position, gx.device_mesh(chain=1, model=2))
     large = []
-    for kind, where in ((k, op) for shape, k, op in COLLECTIVE.findall(program.as_text()) if _largest(shape) >= 2048):
+    for kind, where in ((k, op) for shape, k, op in COLLECTIVE.findall(program.as_text()) if largest(shape) >= 2048):
         large.append(kind)
         assert (kind, "shard_map" in where) in {("all-gather", True), ("reduce-scatter", True)}, (kind, where)
     assert {"all-gather", "reduce-scatter"} == set(large)
+    assert large.count("all-gather") <= 2 * len(position)  # and none of the statistics of a metric
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     held = program.memory_analysis().argument_size_in_bytes - sum(
         x.size * x.dtype.itemsize for x in jax.tree.leaves(fed)
@@ -260,7 +265,7 @@ def test_parameters_are_gathered_in_the_forward_pass_alone(name):
     assert program.memory_analysis().alias_size_in_bytes > 0.9 * size / 2  # what a chunk makes takes the place of it
 
 
-def _largest(shapes: str) -> int:
+def largest(shapes: str) -> int:
     return max(int(np.prod([int(n) for n in dims.split(",") if n])) for dims in re.findall(r"\[([\d,]*)\]", shapes))
 
 
@@ -327,7 +332,7 @@ def test_every_sampler_on_eight_devices():
 
 @pytest.mark.slow
 def test_two_processes_with_four_devices_each(tmp_path):
-    """Catches an array that one process asks another for, and a checkpoint of one process's shards alone."""
+    """Catches an array that one process asks another for, and checkpoints or draws of one process's shards alone."""
 
     def run(num_processes: int, folder: str, num_samples: int) -> list[np.ndarray]:
         port, flags = free_port(), f"--xla_force_host_platform_device_count={8 // num_processes}"
@@ -352,3 +357,7 @@ def test_two_processes_with_four_devices_each(tmp_path):
         np.testing.assert_allclose(found, alone, rtol=1e-5)
     run(2, "back", 3)
     np.testing.assert_allclose(run(1, "back", 6)[0], alone, rtol=1e-5)
+    (alone,) = run(1, "one.draws", 6)
+    run(2, "two.draws", 3)
+    for found in run(2, "two.draws", 6):
+        np.testing.assert_allclose(found, alone, rtol=1e-5)

@@ -10,7 +10,7 @@ import xarray as xr
 
 from geodax._types import Array, PRNGKey
 from geodax.interop.numpyro.separation import reusable
-from geodax.run.zarr_files import dimension_names
+from geodax.run.store_layouts import dimension_names
 
 
 def variable_names(owner: str, sites: Iterable[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from geodax.mcmc.nuts import nuts
 from geodax.run import sample as loop
 from geodax.run.group_files import complete_store, labels_of
 from geodax.run.identity import plain_setting
-from geodax.run.zarr_files import dimension_names
+from geodax.run.store_layouts import dimension_names
 
 _RUN_OPTIONS = {
     "thinning",

@@ -35,6 +35,7 @@ from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.geometry.linalg import eye_like, in_pieces, inverse_root
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first
+from geodax.sgmcmc.metrics.blocks import on_own_devices
 from geodax.sgmcmc.metrics.sizes import OUT, Sizes
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import scalar_dtype
@@ -134,7 +135,7 @@ class Shampoo(AbstractMetric):
 
     def update(self, state: ShampooState, position: Position, grad: PyTree) -> ShampooState:
         count = state.count + 1
-        sides = [_num_sides(g) for g in jax.tree.leaves(grad)]
+        shapes = [g.shape for g in jax.tree.leaves(grad)]
         mean_squares = state.sizes.mean_squares(_learning(state.leaves, grad))
 
         def learn(
@@ -146,7 +147,7 @@ class Shampoo(AbstractMetric):
             state = state._replace(leaves=learnt, sizes=sizes)
             # roots are due only at an update of the statistics, so that most steps test one condition
             roots_are_due = roots_are_due | sizes.exceeds(state.rooted)
-            return when(roots_are_due, lambda state: self._rooted(state, sides), state)
+            return when(roots_are_due, lambda state: self._rooted(state, shapes), state)
 
         # a gradient out of proportion to the statistics enters them immediately
         is_out = jnp.any(mean_squares > OUT * state.sizes.squares)
@@ -159,7 +160,7 @@ class Shampoo(AbstractMetric):
         # SOAP keeps the eigenvectors in which its squares were taken
         if self.variant == "soap":
             return state
-        return self._rooted(state, [_num_sides(x) for x in jax.tree.leaves(position)])
+        return self._rooted(state, [x.shape for x in jax.tree.leaves(position)])
 
     def apply_inverse(self, state: ShampooState, u: PyTree) -> PyTree:
         return self.apply_inverse_sqrt(state, self.apply_inverse_sqrt(state, u))
@@ -215,23 +216,30 @@ class Shampoo(AbstractMetric):
             state = state._replace(squares=squares)
         return state
 
-    def _rooted(self, state: ShampooState, sides: list[int]) -> ShampooState:
+    def _rooted(self, state: ShampooState, shapes: list[tuple[int, ...]]) -> ShampooState:
         is_known, scale = state.sizes.known()
         bounds = zip(
             is_known, jnp.broadcast_to(scale, is_known.shape), state.sizes.least_share(self.decay), strict=True
         )
-        pairs = zip(state.leaves, sides, strict=True)
-        leaves = tuple(None if s is None else self._factorize(s, num_sides, *next(bounds)) for s, num_sides in pairs)
+        pairs = zip(state.leaves, shapes, strict=True)
+        leaves = tuple(None if s is None else self._factorize(s, shape, *next(bounds)) for s, shape in pairs)
         return state._replace(leaves=leaves, rooted=state.sizes)
 
-    def _factorize(self, state: LeafState, num_sides: int, is_known: Array, scale: Scalar, share: Scalar) -> LeafState:
+    def _factorize(
+        self, state: LeafState, shape: tuple[int, ...], is_known: Array, scale: Scalar, share: Scalar
+    ) -> LeafState:
+        num_sides = 2 if len(shape) > 1 else 1
+
         def root(m: Array) -> Array:
             if self.variant == "soap":
-                return in_pieces(_eigenvectors, m)
+                return on_own_devices(lambda m: in_pieces(_eigenvectors, m), shape, m)
             unknown = (scale**2).astype(m.dtype) * eye_like(m)
             level = share.astype(m.dtype) * jnp.mean(jnp.diagonal(m, axis1=-2, axis2=-1))
             m = jnp.where(is_known, m, jnp.broadcast_to(unknown, m.shape))
-            return inverse_root(m, _power(num_sides), jnp.maximum(level, self.epsilon), self.method)
+            least = jnp.maximum(level, self.epsilon)
+            if self.method == "newton":  # products, which XLA divides, and one stop for all blocks
+                return inverse_root(m, _power(num_sides), least, self.method)
+            return on_own_devices(lambda m, least: inverse_root(m, _power(num_sides), least), shape, m, least)
 
         state = state._replace(left_factor=root(state.left))
         return state._replace(right_factor=root(state.right)) if num_sides == 2 else state

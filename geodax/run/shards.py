@@ -1,0 +1,137 @@
+"""Draws that are split over devices, written to a store by the processes that have them.
+
+The chunks of a store are the parts of the devices, so that a chunk is one file of one writer. A later run may divide
+its devices otherwise: a chunk is written by the first process whose devices have all of it.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, Sharding
+
+from geodax.run import hosts
+from geodax.run.draws import Shapes, ZarrDraws
+from geodax.run.sharding import CHAIN_AXIS
+from geodax.run.split import Split
+
+Box = tuple[tuple[int, int], ...]
+
+
+class Shards:
+    """Draws (chain, draw, ...) in a buffer (draw, chain, ...) that is split over the devices of one or more processes.
+
+    Args:
+        buffer: The buffer.
+        num_draws: Number of its first draws that count.
+    """
+
+    def __init__(self, buffer: jax.Array, num_draws: int):
+        self.shape = (buffer.shape[1], num_draws, *buffer.shape[2:])
+        self._places, self._dtype = (buffer.sharding, buffer.shape), buffer.dtype
+        self._own = {_box(shard.index, buffer.shape): shard.data for shard in buffer.addressable_shards}
+        self._read = functools.cache(lambda box: np.asarray(self._own[box])[:num_draws].swapaxes(0, 1))
+
+    def __getitem__(self, region: tuple[slice, ...]) -> np.ndarray | None:
+        """Entries; None if another process has them all and comes first."""
+        chains, draws, *axes = region
+        wanted = tuple((part.start, part.stop) for part in (chains, *axes))
+        if writer_of(*self._places, wanted) != jax.process_index():
+            return None
+        num_chains, *sizes = (stop - start for start, stop in wanted)
+        found = np.empty((num_chains, draws.stop - draws.start, *sizes), self._dtype)
+        for box in self._own:
+            common = _common(wanted, box)
+            if common is not None:
+                there, here = (_within(common, whole) for whole in (wanted, box))
+                found[there[0], :, *there[1:]] = self._read(box)[here[0], draws, *here[1:]]
+        return found
+
+
+class ShardedDraws:
+    """Draws of a run that is split over devices, in a folder that all processes see.
+
+    Args:
+        draws: The store of this process.
+    """
+
+    def __init__(self, draws: ZarrDraws):
+        self._draws = draws
+
+    def write(self, start: int, groups: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write the chunks of this process, of buffers wrapped as :class:`Shards`, and record those of all."""
+        written = hosts.each_does(lambda: self._draws.put(start, groups), "write draws")
+        names = [(path, index) for path, found in written.items() for index in found]
+        own = [bytes.fromhex(written[path][index]) for path, index in names]
+        row = np.asarray([[len(checksum) > 0, *(checksum or bytes(4))] for checksum in own], np.uint8)
+        for rows in hosts.gathered(row):
+            for (path, index), (is_own, *checksum) in zip(names, rows.tolist(), strict=True):
+                if is_own:
+                    written[path][index] = bytes(checksum).hex()
+        num_draws = start + max(values.shape[1] for of in groups.values() for values in of.values())
+        self._draws.finish(start, written, num_draws)
+
+    def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
+        """The first draws, read on access."""
+        return self._draws.read(num_draws)
+
+    def describe(self, attributes: Mapping[str, Any]) -> None:
+        """Write facts about the run; every process must call this."""
+        hosts.first_does(lambda: self._draws.describe(attributes), "describe its draws")
+
+    def add(self, groups: Mapping[str, Any]) -> None:
+        """Write further groups; one process calls this."""
+        self._draws.add(groups)
+
+
+def places_of(shapes: Shapes, num_chains: int, split: Split) -> dict[str, tuple[NamedSharding, tuple[int, ...]]]:
+    """How the buffers (draw, chain, ...) of a run are split, and their shapes for one draw, by group and name."""
+    buffers = {
+        group: {name: jax.ShapeDtypeStruct((1, num_chains, *shape), dtype) for name, (shape, dtype) in of.items()}
+        for group, of in shapes.items()
+    }
+    places = split.shardings(buffers, None, CHAIN_AXIS)
+    return {
+        f"{group}/{name}": (places[group][name], one.shape) for group, of in buffers.items() for name, one in of.items()
+    }
+
+
+def parts_of(place: NamedSharding, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Numbers of parts along the chains and each axis of a draw."""
+    return tuple(n // max(k, 1) if n else 1 for n, k in zip(shape[1:], place.shard_shape(shape)[1:], strict=True))
+
+
+@functools.lru_cache(maxsize=4096)
+def writer_of(sharding: Sharding, shape: tuple[int, ...], wanted: Box) -> int | None:
+    """The first process whose devices have all entries of a region, given without the axis of draws, or None."""
+    boxes: dict[int, set[Box]] = {}
+    for device, index in sharding.devices_indices_map(shape).items():
+        boxes.setdefault(device.process_index, set()).add(_box(index, shape))
+    return first_with(boxes, wanted)
+
+
+def first_with(boxes: Mapping[int, set[Box]], wanted: Box) -> int | None:
+    """The first process that has a region, from the disjoint regions that each process has, or None."""
+    size = math.prod(stop - start for start, stop in wanted)
+    for process in sorted(boxes):
+        pieces = [_common(wanted, box) for box in boxes[process]]
+        if sum(math.prod(stop - start for start, stop in piece) for piece in pieces if piece is not None) == size:
+            return process
+    return None
+
+
+def _box(index: tuple[slice, ...], shape: tuple[int, ...]) -> Box:
+    """The entries of a device without the axis of draws, which is the first one."""
+    return tuple(part.indices(size)[:2] for part, size in zip(index[1:], shape[1:], strict=True))
+
+
+def _common(one: Box, other: Box) -> Box | None:
+    both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
+    return both if all(start < stop for start, stop in both) else None
+
+
+def _within(box: Box, whole: Box) -> list[slice]:
+    return [slice(start - first, stop - first) for (start, stop), (first, _) in zip(box, whole, strict=True)]

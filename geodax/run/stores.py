@@ -1,0 +1,71 @@
+"""Where a run keeps its draws: in memory, or in a store that the first process writes, or each process its part."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from geodax.run import hosts, zarr_files
+from geodax.run.draws import DrawStore, Group, MemoryDraws, Shapes, ZarrDraws
+from geodax.run.shards import ShardedDraws, parts_of, places_of, writer_of
+from geodax.run.split import Split
+
+
+class ElsewhereDraws:
+    """Draws that the first of several processes stores."""
+
+    def write(self, start: int, groups: Mapping[str, Group]) -> None:
+        """Do nothing."""
+
+    def read(self, num_draws: int) -> dict[str, Group]:
+        """Return nothing."""
+        return {group: {} for group in zarr_files.GROUPS}
+
+    def describe(self, attributes: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def add(self, groups: Mapping[str, xr.Dataset]) -> None:
+        """Do nothing."""
+
+
+def draws_of(
+    store: str | Path | None, shapes: Shapes, num_chains: int, num_draws: int, num_kept: int, split: Split | None
+) -> DrawStore:
+    """Open the storage of the draws of a run; every process must call this.
+
+    Args:
+        store: The folder, or None for memory.
+        shapes: For each group, name -> (shape without chain and draw, dtype).
+        num_chains: Number of chains.
+        num_draws: Number of draws to allocate.
+        num_kept: Number of draws at the start that the folder must already hold.
+        split: How positions are split over devices, or None.
+
+    Returns:
+        The storage.
+
+    Raises:
+        ValueError: If the draws do not fit, or no process has a chunk of the store on its devices.
+        StorageError: If the folder cannot be written or has lost some of the draws.
+        CheckpointError: If the folder lacks the draws to keep.
+    """
+    if store is None:
+        return MemoryDraws(shapes, num_chains, num_draws)
+    path, places = Path(store), {} if split is None else places_of(shapes, num_chains, split)
+    parts = {name: parts_of(*place) for name, place in places.items()}
+    known = (path, shapes, num_chains, num_draws)
+    first = hosts.first_does(lambda: ZarrDraws(*known, num_kept=num_kept, parts=parts), "keep draws")
+    if split is None:
+        return ElsewhereDraws() if first is None else first
+    draws = ZarrDraws.joined(path, num_kept) if first is None else first
+    for name, layout in draws.layouts.items():
+        for index in range(layout.num_parts):
+            chains, _, *axes = layout.region(index)
+            if writer_of(*places[name], tuple((part.start, part.stop) for part in (chains, *axes))) is None:
+                raise ValueError(
+                    f"sample: {path} holds {name} in {layout.num_parts} parts, and no process has one of them whole on "
+                    f"its devices of the mesh {dict(split.mesh.shape)}. Resume on a mesh that divides parameters over "
+                    "the devices of a process less finely than before, or with fewer processes."
+                )
+    return ShardedDraws(draws)

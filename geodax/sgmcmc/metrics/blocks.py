@@ -1,0 +1,43 @@
+"""Functions of the blocks of a matrix that is split over devices: each device computes those of its own blocks."""
+
+import math
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, PartitionSpec
+
+from geodax._types import Array
+
+
+def on_own_devices(function: Callable[..., Array], shape: tuple[int, ...], blocks: Array, *others: Array) -> Array:
+    """Apply a function that XLA does not divide among devices, such as a call of LAPACK.
+
+    Args:
+        function: A function of blocks, one by one, and of arrays that all devices have.
+        shape: Shape of the array in blocks; the axis over which it is split by default tells where its blocks are.
+        blocks: Blocks (rows, columns, n, p).
+        *others: The other arrays.
+
+    Returns:
+        The function of all blocks. Without axes of a mesh that are left to XLA, or if they divide neither the rows nor
+        the columns, XLA gathers the blocks for it.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    names = tuple(name for name, kind in kinds if kind == AxisType.Auto and mesh.shape[name] > 1)
+    size = math.prod(mesh.shape[name] for name in names)
+    lengths = [n if n % size == 0 else 0 for n in shape]
+    first = 0 if not lengths or np.argmax(lengths) == 0 else 1
+    axis = next((axis for axis in (first, 1 - first) if blocks.shape[axis] % size == 0), None)
+    if not names or axis is None:
+        return function(blocks, *others)
+    spec = PartitionSpec(*[None] * axis, names)
+    divided = jax.shard_map(
+        function,
+        in_specs=(spec, *(PartitionSpec() for _ in others)),
+        out_specs=spec,
+        axis_names=set(names),
+        check_vma=False,
+    )
+    return divided(blocks, *others)

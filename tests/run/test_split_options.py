@@ -1,0 +1,59 @@
+"""Options of a posterior that reduce memory, with parameters that are split over devices."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import geodax as gx
+from tests.run.test_split import assert_equal, compiled, draws, log_likelihood, start
+
+
+def posterior(num_data=64, likelihood=log_likelihood, **options):
+    return gx.Posterior(
+        log_prior=lambda p: -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(p)),
+        log_likelihood=likelihood,
+        num_data=num_data,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("dtype", [None, jnp.bfloat16])
+def test_draws_are_those_of_one_device(key, dtype):
+    """Catches micro-batches of the whole batch on each device, and positions that are kept in half precision."""
+    target = posterior(num_micro_batches=2, checkpoint_activations=True, compute_dtype=dtype)
+    algorithm = gx.sgrld(target, metric=gx.metrics.RMSProp(), step_size=1e-3)
+    one = draws(key, algorithm, start(), jax.devices()[:1])
+    two = draws(key, algorithm, gx.shard(start(), gx.device_mesh(chain=1, model=2)))
+    if dtype is None:
+        assert_equal(two, one)
+        return
+    for name, values in one.items():  # sums over examples are rounded to three digits before they are added up
+        moved = abs(values - values[:, :1]).max()
+        assert abs(two[name] - values).max() < 0.02 * moved, name
+
+
+def test_options_reduce_temporaries():
+    """Catches activations that the re-gathering of parameters keeps although the likelihood computes them again."""
+
+    def through(p, x, each=lambda function: function):
+        for layer in sorted(p):
+            x = each(lambda x, w: jnp.tanh(x @ w))(x, p[layer])
+        return -jnp.sum(x**2, axis=-1)
+
+    position, mesh = {str(i): jnp.ones((64, 64)) for i in range(3)}, gx.device_mesh(chain=1, model=2)
+
+    def temporaries(likelihood=through, **options):
+        target = posterior(1024, likelihood, **options)
+        program, *_ = compiled(gx.sgrld(target, step_size=1e-6), position, mesh, batch_size=1024)
+        memory = program.memory_analysis()
+        assert memory is not None
+        return memory.temp_size_in_bytes, program.cost_analysis()["flops"]
+
+    (plain, flops), (parts, _) = temporaries(), temporaries(num_micro_batches=8)
+    layer = 512 * 64 * 8  # the activations of a layer at the examples of a device
+    assert parts < plain - 2 * layer
+    again, more = temporaries(functools.partial(through, each=jax.checkpoint))
+    assert again <= plain
+    assert more > 1.2 * flops  # the forward pass is computed again
