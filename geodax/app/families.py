@@ -92,8 +92,8 @@ class LabelledOptions(MLPOptions):
         widths: Units of the hidden layers, comma-separated; empty for logistic or linear regression.
         rank: Rank of the weights of the hidden layers; full by default.
         prior: gaussian, laplace, student-t, horseshoe, local-horseshoe or hierarchical-horseshoe.
-        inference: mcmc, ensemble, swag or multi-swag, or one of the variational methods whvi, mean-field, mc-dropout,
-            ivon and noisy-kfac.
+        inference: mcmc, ensemble, swag, multi-swag or laplace, or one of the variational methods whvi, mean-field,
+            mc-dropout, ivon and noisy-kfac.
         metric: identity, rmsprop, wenzel, monge or shampoo.
     """
 

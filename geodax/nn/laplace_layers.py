@@ -102,7 +102,7 @@ class LaplacePosterior(AbstractWhole):
         log_prior_precision: Logarithms of the prior's precisions, one a block.
         log_noise: Logarithm of the noise's standard deviation; None for classes.
         misfit: Sum of the squared residuals; for classes, minus the sum of the log likelihoods.
-        num_targets: Number of observed numbers.
+        num_targets: Number of observed numbers, each as often as its weight says.
         is_joint: Whether one block holds all layers.
         places: Places of the layers among the nodes of the network.
     """
@@ -112,7 +112,7 @@ class LaplacePosterior(AbstractWhole):
     log_prior_precision: Float[Array, " blocks"]
     log_noise: Scalar | None
     misfit: Scalar
-    num_targets: int = eqx.field(static=True)
+    num_targets: float = eqx.field(static=True)
     is_joint: bool = eqx.field(static=True)
     places: tuple[int, ...] = eqx.field(static=True)
 
@@ -327,7 +327,9 @@ def _holds_noise(network: PyTree) -> bool:
     return isinstance(network, WithNoise)
 
 
-def _maximum(groups: list[tuple[np.ndarray, float]], noise: tuple[float, int] | None, start: list[float]) -> np.ndarray:
+def _maximum(
+    groups: list[tuple[np.ndarray, float]], noise: tuple[float, float] | None, start: list[float]
+) -> np.ndarray:
     """Maximise the log marginal likelihood by Newton's method with halved steps, in double precision.
 
     Args:

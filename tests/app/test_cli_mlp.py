@@ -189,15 +189,16 @@ def test_categories_are_inputs(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_life_of_a_variational_fit(table, tmp_path, capsys):
-    """Fit by Walsh-Hadamard layers, draw more, report."""
+@pytest.mark.parametrize("inference", ["whvi", "laplace"])
+def test_life_of_a_variational_fit(table, tmp_path, capsys, inference):
+    """Fit by Walsh-Hadamard layers, or the Laplace approximation; draw more, report."""
     run = tmp_path / "run"
-    words = ["fit", "regressor", str(table), "--target", "level", "--inference", "whvi", "--out", str(run), *_SMALL]
+    words = ["fit", "regressor", str(table), "--target", "level", "--inference", inference, "--out", str(run), *_SMALL]
     assert main(words) == 0
     assert main(["resume", str(run), "--num-samples", "10", "--no-progress"]) == 0
     assert "2 chains of 10 draws" in capsys.readouterr().out
     assert main(["report", str(run)]) == 0
-    assert "--inference whvi" in (run / "report.html").read_text(encoding="utf-8")
+    assert f"--inference {inference}" in (run / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -305,3 +305,51 @@ def test_arguments_are_refused_in_words(key):
     orthogonal = nn.OrthogonalLinear(3, 3, dtype=jnp.float64, key=jax.random.key(0))
     with pytest.raises(ValueError, match="found none"):
         nn.laplace_posterior(orthogonal, likelihood, data)
+
+
+@pytest.mark.parametrize("structure", ["kronecker", "diagonal", "full"])
+def test_weights_count_rows(structure, key):
+    """Catches a sum, a misfit or a number of targets without weights."""
+    network, (x, y) = classifier(key)
+    counts = np.arange(20) % 3
+    repeated = jnp.repeat(x, counts, axis=0), jnp.repeat(y, counts)
+    fit = {"structure": structure, "batch_size": 7}
+    found = nn.laplace_posterior(network, nn.CategoricalLikelihood(), (x, y), weights=counts, **fit)
+    whole = nn.laplace_posterior(network, nn.CategoricalLikelihood(), repeated, **fit)
+    for one, other in zip(found.blocks, whole.blocks, strict=True):
+        np.testing.assert_allclose(dense(one), dense(other), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.misfit, whole.misfit)
+    if structure == "kronecker":
+        (x, y), _, line = linear_model(jax.random.key(1))
+        counts = np.arange(30) % 3
+        repeated = jnp.repeat(x, counts, axis=0), jnp.repeat(y, counts, axis=0)
+        found = nn.laplace_posterior(line, nn.GaussianLikelihood(), (x, y), weights=counts).maximised()
+        whole = nn.laplace_posterior(line, nn.GaussianLikelihood(), repeated).maximised()
+        np.testing.assert_allclose(found.log_noise, whole.log_noise, rtol=1e-8)
+        np.testing.assert_allclose(found.log_marginal_likelihood(), whole.log_marginal_likelihood(), rtol=1e-8)
+
+
+def test_weights_and_noises_are_checked(key):
+    """Catches weights that are broadcast, and noise of the targets that scales the wrong axis."""
+    data, _, network = linear_model(key)
+    for weights in (np.ones(29), -np.ones(30), np.zeros(30)):
+        with pytest.raises(ValueError, match="a weight of at least 0 for each of 30 examples"):
+            nn.laplace_posterior(network, nn.GaussianLikelihood(), data, weights=weights)
+    with pytest.raises(ValueError, match="expected one noise for all targets, found 2"):
+        nn.laplace_posterior(nn.WithNoise(network.network, jnp.zeros(2)), nn.GaussianLikelihood(), data)
+
+
+@pytest.mark.parametrize("wrap", ["noise", "cut points", "none"])
+def test_a_linearised_network_is_the_first_order_expansion(wrap, key):
+    """Catches the derivative at the drawn parameters, and noise or cut points that are expanded too."""
+    keys = jax.random.split(key, 3)
+    mode, other = (nn.MLP(3, "scalar", widths=(4,), activation=jnp.tanh, dtype=jnp.float64, key=k) for k in keys[:2])
+    x = jax.random.normal(keys[2], (3,), jnp.float64)
+    vector, back = flattened(mode)
+    expected = mode(x) + jax.grad(lambda vector: back(vector)(x))(vector) @ (flattened(other)[0] - vector)
+    if wrap == "noise":
+        mode, other = (nn.WithNoise(network, jnp.asarray(-0.3)) for network in (mode, other))
+    if wrap == "cut points":
+        mode, other = (nn.WithCutPoints(network, 3, dtype=jnp.float64) for network in (mode, other))
+        expected = nn.WithCutPoints(lambda x, y=expected: y, 3, dtype=jnp.float64)(x)
+    np.testing.assert_allclose(nn.linearised(mode, other)(x), expected, rtol=1e-12)
