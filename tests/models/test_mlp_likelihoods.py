@@ -69,6 +69,16 @@ def test_several_targets_have_their_own_units_and_noise(rows):
     interval = model.predict_interval(x)
     np.testing.assert_allclose(interval.upper + interval.lower, 2 * model.predict(x), rtol=1e-9)
     assert np.isfinite(model.score(x, y))
+    for k in (0, 1):
+        one = model.for_target(k)
+        exact = np.log(np.exp(stats.norm(draws[..., k], noise[:, None, k]).logpdf(y[:, k])).mean(axis=0))
+        np.testing.assert_allclose(one.log_predictive(x, y[:, k]), exact, rtol=1e-6)
+        np.testing.assert_allclose(one.predict_quantiles(x, (0.1, 0.9)), quantiles[..., k])
+        np.testing.assert_allclose(one.predict_interval(x).upper, interval.upper[:, k])
+    with pytest.raises(ValueError, match="number must be at most 1, found 2"):
+        model.for_target(2)
+    with pytest.raises(ValueError, match="expected a fit to several targets"):
+        model.for_target(0).for_target(0)
     with pytest.raises(ValueError, match="has one for each of several targets"):
         BayesianMLPRegressor(noise=1.0, **PRIOR).fit(x, y)
 
