@@ -771,7 +771,7 @@ def test_a_slip_that_counts_is_refused_with_a_way_out_that_there_is(name, tmp_pa
     path, new = _table(tmp_path / "table.csv", "a,b,c,d,kind", *rows), tmp_path / "new.csv"
     options = {
         "pca": {},
-        "regressor": {"target": ("b",)},
+        "regressor": {"target": "b"},
         "unit-network": {"target": "b"},
         "factorization": {"user": "kind", "item": "a", "rating": "b", "rank": 1},
         "cca": {"group": "kind", "first_view": "a,c", "second_view": "b,d"},
@@ -796,7 +796,7 @@ def test_a_column_that_is_asked_for_twice_counts_once(name, tmp_path):
     rows = [(i % 7, i * i % 11, i % 2) for i in range(20)]
     path = _table(tmp_path / "table.csv", "a,b,y", *rows)
     kind = run_kind(name)
-    options = {} if name == "pca" else {"target": "y"}
+    options = {"pca": {}, "regressor": {"target": ("y",)}}.get(name, {"target": "y"})
     _, facts = kind.read(path, FAMILIES[kind.name].options(**options), ("a", "b", "a", "y", "y"), FOUND)
     assert facts["columns"] == ["a", "b", "y"]
     assert "Column 'a' was requested more than once and counts once." in facts["notes"]
