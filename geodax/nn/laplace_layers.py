@@ -217,7 +217,12 @@ class LaplacePosterior(AbstractWhole):
         Returns:
             Means and covariances, exact for the linearised network: outputs x outputs numbers an example.
         """
-        x, network = jax.tree.map(jnp.asarray, x), self.network
+        x = jax.tree.map(jnp.asarray, x)
+        return LinearisedOutputs(*self._linearised(x))
+
+    @eqx.filter_jit
+    def _linearised(self, x: PyTree) -> tuple[Array, Array]:
+        network = self.network
         taps = Taps(_OWNER, network, lambda network: layers_at(network, self.places))
         are_last = [last and not self.is_joint for last in taps.are_last(network, x)]
         layers, precisions = layers_at(network, self.places), self._precisions()
@@ -246,8 +251,8 @@ class LaplacePosterior(AbstractWhole):
                     covariance = covariance + (j / values.reshape(1, -1)) @ j.T
             return y, covariance
 
-        _, covariance = jax.jit(lambda x: jax.lax.map(one, x, batch_size=_EXAMPLES_AT_A_TIME))(x)
-        return LinearisedOutputs(apply_network(network, x), covariance)
+        _, covariance = jax.lax.map(one, x, batch_size=_EXAMPLES_AT_A_TIME)
+        return apply_network(network, x), covariance
 
     def sample_linearised(
         self, key: PRNGKey, x: PyTree, *, num_samples: int = 64
