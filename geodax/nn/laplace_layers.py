@@ -42,6 +42,7 @@ _LOG_2PI = math.log(2.0 * math.pi)
 _MOST_STEPS = 100
 _MOST_LOG = 80.0  # single precision ends at 88
 _TOLERANCE = 1e-8
+_SMALL, _ROUNDING = 1e-3, 1e-12  # a step whose relative gain is lost in the rounding of the values
 _EXAMPLES_AT_A_TIME = 8
 
 
@@ -371,9 +372,10 @@ def _maximum(
                 hessian[i, -1] = hessian[-1, i] = curvature
         move = -np.linalg.solve(hessian, gradient)
         move = move * min(1.0, 3.0 / np.abs(move).max(initial=1.0))
-        if np.abs(move).max() < _TOLERANCE:
-            return u + move
         before, size = value(u), 1.0
+        is_lost = np.abs(move).max() < _SMALL and gradient @ move < _ROUNDING * abs(before)
+        if np.abs(move).max() < _TOLERANCE or is_lost:
+            return u + move
         while not value(u + size * move) >= before and size > _TOLERANCE:
             size /= 2.0
         u = u + size * move

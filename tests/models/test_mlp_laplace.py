@@ -1,6 +1,7 @@
 """The linearised Laplace approximation as an inference of the network estimators."""
 
 import copy
+import dataclasses
 import shutil
 
 import jax
@@ -18,7 +19,8 @@ GENERATOR = np.random.default_rng(4)
 X = GENERATOR.uniform(-2, 2, (120, 2)) * [1.0, 30.0]
 Y = 7.0 + 5.0 * np.tanh(2 * X[:, 0]) + 0.5 * GENERATOR.normal(size=120)
 SMALL = {"widths": (10,), "num_warmup": 300, "num_samples": 200, "num_chains": 2, "random_state": 0}
-KEPT = {"inference": "laplace", "calibration_fraction": 0.25}
+INFERENCE = LaplaceInference(layers="all", num_warmup=300, num_samples=200, num_chains=2)
+KEPT = {"widths": (10,), "calibration_fraction": 0.25, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(folder):
-    return BayesianMLPRegressor(**SMALL, **KEPT, checkpoint=folder).fit(X, Y)
+    return BayesianMLPRegressor(**KEPT, inference=INFERENCE, checkpoint=folder).fit(X, Y)
 
 
 def posteriors_of(model):
@@ -76,8 +78,8 @@ def test_predictions_and_conformal_intervals(model):
 
 def test_more_draws_go_on_from_the_kept_ones(model, folder, tmp_path):
     """Catches a second training, and draws that depend on their number."""
-    options = SMALL | {"num_samples": 210, "checkpoint": shutil.copytree(folder, tmp_path / "copy")}
-    longer = BayesianMLPRegressor(**options, **KEPT).fit(X, Y)
+    inference, copied = dataclasses.replace(INFERENCE, num_samples=210), shutil.copytree(folder, tmp_path / "copy")
+    longer = BayesianMLPRegressor(**KEPT, inference=inference, checkpoint=copied).fit(X, Y)
     assert longer.posterior_["posterior"].sizes["draw"] == 210
     np.testing.assert_array_equal(longer.predict_draws(X[:2])[:400], model.predict_draws(X[:2]))
 
@@ -104,8 +106,8 @@ def test_ordered_classes_with_missing_inputs_and_weights():
 
 
 def test_the_last_layer_alone():
-    """Catches hidden layers that move, and a structure that is not passed on."""
-    inference = LaplaceInference(num_warmup=100, num_chains=1, num_samples=5, structure="full", layers="last")
+    """It is the default. Catches hidden layers that move, and a structure that is not passed on."""
+    inference = LaplaceInference(num_warmup=100, num_chains=1, num_samples=5, structure="full")
     found = BayesianMLPRegressor((4,), inference=inference, random_state=0).fit(X, Y).posterior_["posterior"]
     for layer, moves in ((0, False), (1, True)):
         mode, drawn = (found[f"network.{name}.layers.{layer}.weight"].values for name in ("mode", "drawn"))

@@ -8,6 +8,7 @@ import pytest
 from scipy import optimize, stats
 
 import geodax as gx
+from geodax.nn import laplace_layers
 from tests.marks import slow
 
 nn = gx.nn
@@ -168,6 +169,17 @@ def test_maximised_is_the_maximum_of_the_evidence(structure, key):
     same = fitted.maximised(shared=True, noise=False)
     np.testing.assert_allclose(same.log_prior_precision, np.repeat(shared.x, 2), atol=1e-4)
     assert float(same.log_noise) == 0.0
+
+
+@pytest.mark.parametrize("number", [300.0, 1e9])
+def test_the_maximum_is_found_beside_the_rounding_of_large_evidences(number):
+    """Catches steps that are halved without end where the last digits of the evidence hide what they gain."""
+    for k in range(100):
+        values, square = (1 + k / 100) * np.geomspace(1e-3, number, 60), 7.3
+        log_delta, log_beta = laplace_layers._maximum([(values, square)], (0.31 * number, number), [0.0, 1.0 + k / 50])
+        share = np.exp(log_beta) * values / (np.exp(log_beta) * values + np.exp(log_delta))
+        np.testing.assert_allclose(share.sum(), np.exp(log_delta) * square, rtol=1e-4)
+        np.testing.assert_allclose(number - share.sum(), np.exp(log_beta) * 0.31 * number, rtol=1e-6)
 
 
 def test_maximised_refuses_an_evidence_without_maximum(key):

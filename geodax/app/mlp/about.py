@@ -20,7 +20,7 @@ _METHODS = {
     "ensemble": "a deep ensemble",
     "swag": "SWAG",
     "multi-swag": "multi-SWAG",
-    "laplace": "the linearised Laplace approximation, with prior variances and noise by marginal likelihood",
+    "laplace": "the Laplace approximation of the last layer, with prior variance and noise by marginal likelihood",
     "whvi": "Walsh-Hadamard variational inference",
     "mean-field": "mean-field variational inference",
     "mc-dropout": "Monte Carlo dropout",

@@ -1,7 +1,7 @@
 """Linearised Laplace approximations around several trained networks.
 
 Each chain is a network of its own, trained as in a deep ensemble (:mod:`geodax.models.mlp.ensembles`). Around it, the
-posterior of the weights is normal with the Gauss-Newton matrix of all rows as precision
+posterior of the last layer's weights, or of all, is normal with the Gauss-Newton matrix of all rows as precision
 (:func:`geodax.nn.laplace_posterior`); the prior variance of each layer, and the noise of a regression, maximise the
 marginal likelihood. A draw is a function of the network linearised in its weights (:class:`geodax.nn.Linearised`):
 draws of weights leave the region where the network itself is linear, and predict worse. Missing inputs count as several
@@ -50,7 +50,8 @@ class LaplaceInference(AbstractInference):
         num_chains: Number of networks, trained side by side.
         num_samples: Number of draws around each network.
         structure: ``"kronecker"``, ``"diagonal"`` or ``"full"``, as for :func:`geodax.nn.laplace_posterior`.
-        layers: ``"all"``, or ``"last"``: the others keep their trained weights.
+        layers: ``"last"``, the others keep their trained weights; or ``"all"``, for which the Kronecker form has too
+            many effective parameters where rows are few, and the noise is too large.
     """
 
     batch_size: int | None = None
@@ -58,7 +59,7 @@ class LaplaceInference(AbstractInference):
     num_chains: int = 4
     num_samples: int = 100
     structure: str = "kronecker"
-    layers: str = "all"
+    layers: str = "last"
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "LaplaceInference":
