@@ -1,4 +1,4 @@
-"""One small network, ten ways to its posterior: quality on rows that were not fitted, and what each costs.
+"""One small network, thirteen ways to its posterior: quality on rows that were not fitted, and what each costs.
 
     python benchmarks/inferences.py            # writes benchmarks/results/inferences.json; stopped, it goes on where it was
     python benchmarks/inferences.py --splits 1 --effort 0.02 --out /tmp/x.json    # some minutes, mostly of compilation
@@ -120,7 +120,7 @@ def averaged(key, network, x):
     return np.asarray(jax.nn.softmax(logits).mean(0))
 
 
-def laplace(key, train, x, effort):
+def optimum(key, train, effort):
     posterior, _ = posterior_of(train)
     draws = gx.sample(
         key,
@@ -138,12 +138,29 @@ def laplace(key, train, x, effort):
     paths = [
         jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree_util.tree_leaves_with_path(like)
     ]
-    trained = structure.unflatten([jnp.asarray(group[path].values[0, -1]) for path in paths])
     assert len(leaves) == len(paths)
+    return structure.unflatten([jnp.asarray(group[path].values[0, -1]) for path in paths])
+
+
+def laplace(key, train, x, effort):
+    trained = optimum(key, train, effort)
     network = gx.nn.last_layer_laplace(
         trained, LIKELIHOOD, train, where=lambda network: network.layers[-1], prior_variance=PRIOR**2
     )
     return averaged(key, network, x)
+
+
+def linearised(by_evidence):
+    """All layers in Kronecker form, with the prior of the others or that of highest evidence."""
+
+    def run(key, train, x, effort):
+        trained = optimum(key, train, effort)
+        found = gx.nn.laplace_posterior(trained, LIKELIHOOD, train, prior_variance=PRIOR**2)
+        found = found.maximised() if by_evidence else found
+        logits = found.sample_linearised(key, x, num_samples=TEST_DRAWS)
+        return np.asarray(jax.nn.softmax(logits).mean(0))
+
+    return run
 
 
 def momentum(posterior, temperature):
@@ -162,6 +179,8 @@ INFERENCES = {
     "one optimum": stochastic(momentum, temperature=0.0, num_chains=1, num_samples=1),
     "ensemble of 8 optima": stochastic(momentum, temperature=0.0, num_chains=8, num_samples=1),
     "last-layer Laplace": laplace,
+    "linearised Laplace": linearised(by_evidence=False),
+    "linearised Laplace, prior by evidence": linearised(by_evidence=True),
     "MC dropout": fitted("mc-dropout", prior_variance=PRIOR**2, rate=0.05),
     "WHVI": fitted("whvi"),
     "mean-field": fitted("mean-field", prior_variance=PRIOR**2),

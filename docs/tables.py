@@ -216,6 +216,30 @@ def natural_gradients(facts: dict) -> list[str]:
     return [*lines, "", f"{note} of {facts['steps']} steps ({facts['machine']})."]
 
 
+def laplace_torch(facts: dict) -> list[str]:
+    """Evidence, agreement of predictions and time beside laplace-torch."""
+
+    def cells(row: dict) -> list[str]:
+        ours, theirs = (
+            f"{figure(1000 * row['seconds'][f'{who}fit'])} + {figure(1000 * row['seconds'][f'{who}predict'])}"
+            for who in ("", "their_")
+        )
+        apart = "–" if "covariance_apart" not in row else f"{row['evidence_apart']:.3f}, {row['covariance_apart']:.0e}"
+        evidence = [f"{row[name]:.3f}".replace("-", "−") for name in ("evidence", "their_evidence")]
+        return [*evidence, f"{row['covariance']:.0e}", apart.replace("-", "−", 1), ours, theirs]
+
+    header = ["log evidence", "laplace-torch", "covariance", "without weight–bias", "ms", "laplace-torch, ms"]
+    rows = {f"{row['data']}, {row['layers']}, {row['structure']}": cells(row) for row in facts["rows"]}
+    versions = ", ".join(f"{name} {found}" for name, found in facts["versions"].items())
+    return [
+        *grid("network, layers, precision", header, rows),
+        "",
+        "covariance: largest difference of a covariance of outputs, relative to the largest variance; without weight–bias: log evidence "
+        "and the same difference if geodax, too, leaves out the correlation of weights and biases; ms: milliseconds of the processor for "
+        f"the fit and for the predictions of 100 rows, medians of {facts['rounds']} rounds ({facts['machine']}; {versions}).",
+    ]
+
+
 def inferences(facts: dict) -> list[str]:
     """Quality on held-out rows and seconds of each inference, means over the splits."""
 
@@ -627,6 +651,7 @@ TABLES = {
     "whvi-layer": ("whvi_layer", whvi_layer),
     "hadamard": ("hadamard", hadamard),
     "inferences": ("inferences", inferences),
+    "laplace-torch": ("laplace_torch", laplace_torch),
     "adapters": ("adapters", adapters),
     "equal-cost": ("equal_cost", equal_cost),
     "movement-regression": ("movement", movement_regression),

@@ -83,7 +83,7 @@ class LabelledOptions(MLPOptions):
     """Options of ``geodax fit classifier`` and ``geodax fit regressor``.
 
     Args:
-        target: Column to predict; required. It holds classes (text or integers), or numbers for a regressor.
+        target: Column to predict; required. It holds classes, text or integers.
         categories: Columns of codes, or of text that looks like names, to use as categories. Other text columns are
             categories by default.
         drop: Columns to leave out.
@@ -92,12 +92,12 @@ class LabelledOptions(MLPOptions):
         widths: Units of the hidden layers, comma-separated; empty for logistic or linear regression.
         rank: Rank of the weights of the hidden layers; full by default.
         prior: gaussian, laplace, student-t, horseshoe, local-horseshoe or hierarchical-horseshoe.
-        inference: mcmc, ensemble, swag or multi-swag, or one of the variational methods whvi, mean-field, mc-dropout,
-            ivon and noisy-kfac.
+        inference: mcmc, ensemble, swag, multi-swag or laplace, or one of the variational methods whvi, mean-field,
+            mc-dropout, ivon and noisy-kfac.
         metric: identity, rmsprop, wenzel, monge or shampoo.
     """
 
-    target: str = ""
+    target: Any = ""
     categories: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     weights: str = ""
@@ -120,6 +120,7 @@ class ClassifierOptions(LabelledOptions, MLPClassifierOptions):
         class_weight: balanced, with which all classes have the same total weight; by default all rows have weight 1.
     """
 
+    target: str = ""
     class_order: tuple[str, ...] = ()
     class_weight: Literal["balanced"] | None = None
 
@@ -129,9 +130,11 @@ class RegressorOptions(LabelledOptions, MLPRegressorOptions):
     """Options of ``geodax fit regressor``.
 
     Args:
+        target: Columns to predict, one or several of numbers; required.
         likelihood: gaussian, heteroscedastic, student-t, poisson or negative-binomial.
     """
 
+    target: tuple[str, ...] = ()
     likelihood: str = "gaussian"
 
 
@@ -217,7 +220,7 @@ FAMILIES = {
         RegressorOptions,
         ("mlp.run", "RegressorRun"),
         "Regression with the posterior ensemble of a dense network.",
-        "CSV file with one row per example; inputs are numbers, dates or categories; the target is numeric.",
+        "CSV file with one row per example; inputs are numbers, dates or categories; targets are numeric.",
         _INPUTS,
     ),
     "factorization": Family(

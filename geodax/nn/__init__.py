@@ -28,6 +28,7 @@ from geodax.nn.laplace import laplace_posterior, last_layer_laplace
 from geodax.nn.laplace_layers import LaplacePosterior, LinearisedOutputs
 from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear
 from geodax.nn.likelihoods import AbstractLikelihood, CategoricalLikelihood, GaussianLikelihood, WithNoise
+from geodax.nn.linearised import Linearised, linearised
 from geodax.nn.mean_field import FullCovarianceLinear, MeanFieldConv2d, MeanFieldLinear
 from geodax.nn.networks import MLP
 from geodax.nn.number_likelihoods import (
@@ -113,6 +114,8 @@ __all__ = [
     "laplace_posterior",
     "LaplacePosterior",
     "LinearisedOutputs",
+    "Linearised",
+    "linearised",
     "variational",
     "realize",
     "total_kl",

@@ -16,7 +16,7 @@ Sources:
     Ritter, Botev and Barber (2018), A scalable Laplace approximation for neural networks. ICLR.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -90,6 +90,14 @@ class Taps:
         self.owner = owner
         self.places = places_of(owner, network, where)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the layers have the same places, so that a compiled function serves both."""
+        return isinstance(other, Taps) and self.places == other.places
+
+    def __hash__(self) -> int:
+        """Hash the places."""
+        return hash(self.places)
+
     def call(self, network: PyTree, shifts: list[Array], x: PyTree) -> tuple[Array, list[Array], list[bool]]:
         """Return the outputs as a vector, each layer's input, and whether its outputs are the network's."""
         records = [_Record() for _ in self.places]
@@ -123,8 +131,16 @@ class Taps:
         return are_last
 
 
-def batch_sums(taps: Taps, are_last: list[bool], structure: str, is_classes: bool, network: PyTree, x: PyTree) -> Any:
-    """Sum what the Gauss-Newton matrices need over the examples of a batch.
+def batch_sums(
+    taps: Taps,
+    are_last: Sequence[bool],
+    structure: str,
+    is_classes: bool,
+    network: PyTree,
+    x: PyTree,
+    weights: Float[Array, " B"],
+) -> Any:
+    """Sum what the Gauss-Newton matrices need over the examples of a batch, each as often as its weight says.
 
     Returns:
         For each layer the pair of Kronecker factors, or the diagonal; the matrix of all layers for ``"full"``.
@@ -145,6 +161,7 @@ def batch_sums(taps: Taps, are_last: list[bool], structure: str, is_classes: boo
     y, pull, inputs = jax.vjp(lambda shifts: jax.vmap(outputs)(shifts, x), zeros, has_aux=True)
     inputs = [extended(layer, a) for layer, a in zip(layers, inputs, strict=True)]
     p = jax.nn.softmax(_tree.widened(y)) if is_classes else jnp.ones_like(_tree.widened(y))
+    weights = weights.astype(p.dtype)[:, None]
 
     def products(g: list[Array]) -> Any:
         """Contributions of one column of the roots of the output Hessians."""
@@ -159,7 +176,7 @@ def batch_sums(taps: Taps, are_last: list[bool], structure: str, is_classes: boo
     def add(total: Any, k: Array) -> tuple[Any, None]:
         cotangent = jax.nn.one_hot(k, y.shape[1], dtype=p.dtype)[None]
         column = jnp.sqrt(p[:, k])[:, None] * (cotangent - p) if is_classes else jnp.broadcast_to(cotangent, p.shape)
-        (g,) = pull(column.astype(y.dtype))
+        (g,) = pull((jnp.sqrt(weights) * column).astype(y.dtype))
         g = [_tree.widened(part.reshape(size, -1)) for part in g]
         return _tree.add(total, products(g)), None
 
@@ -173,15 +190,15 @@ def batch_sums(taps: Taps, are_last: list[bool], structure: str, is_classes: boo
     found = dict(zip(back, through, strict=True))
     for i, last in enumerate(are_last):
         if last and structure == "diagonal":
-            found[i] = (p - p * p if is_classes else p).T @ (inputs[i] * inputs[i])
+            found[i] = (weights * (p - p * p if is_classes else p)).T @ (inputs[i] * inputs[i])
         elif last:
-            found[i] = jnp.diag(jnp.sum(p, axis=0)) - (p.T @ p if is_classes else 0.0)
+            found[i] = jnp.diag(jnp.sum(weights * p, axis=0)) - ((weights * p).T @ p if is_classes else 0.0)
     if structure == "diagonal":
         return [found[i] for i in range(len(layers))]
-    return [(found[i], a.T @ a) for i, a in enumerate(inputs)]
+    return [(found[i], a.T @ (weights * a)) for i, a in enumerate(inputs)]
 
 
-def blocks_of(structure: str, sums: Any, num_data: int) -> tuple[Block, ...]:
+def blocks_of(structure: str, sums: Any, num_data: float) -> tuple[Block, ...]:
     """Decompose the sums over all examples."""
     if structure == "diagonal":
         return tuple(Block(values) for values in sums)

@@ -13,6 +13,7 @@ Source:
     Daxberger, Kristiadi, Immer, Eschenhagen, Bauer and Hennig (2021), Laplace redux. NeurIPS.
 """
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from geodax import _checks, _tree
 from geodax._types import Array, PyTree
@@ -110,6 +112,7 @@ def laplace_posterior(
     structure: str = "kronecker",
     where: Callable[[Any], Any] | None = None,
     prior_variance: float | Sequence[float] = 1.0,
+    weights: Any = None,
     batch_size: int = 512,
 ) -> LaplacePosterior:
     """Approximate the posterior of dense layers of a trained network by a normal distribution.
@@ -127,6 +130,7 @@ def laplace_posterior(
             :class:`equinox.nn.Linear`.
         prior_variance: Variance of the normal prior of every parameter; or one variance a layer, in the order in
             which the layers appear in the network, not for ``"full"``.
+        weights: Weight of each example, which multiplies its log likelihood; None weights all by 1.
         batch_size: Number of examples at a time.
 
     Returns:
@@ -134,8 +138,8 @@ def laplace_posterior(
 
     Raises:
         TypeError: If ``where`` selects anything but dense layers, or the likelihood is another function.
-        ValueError: If an argument is out of range, the numbers of examples differ, or a layer is called several times
-            for an example.
+        ValueError: If an argument is out of range, the numbers of examples differ, targets have their own noise, or a
+            layer is called several times for an example.
 
     Example:
         ``posterior = laplace_posterior(network, CategoricalLikelihood(), (x, y)).maximised()``, then
@@ -148,24 +152,17 @@ def laplace_posterior(
             f"{_POSTERIOR}: expected nn.CategoricalLikelihood() or nn.GaussianLikelihood(...) without apply=, found "
             f"{_checks.described(likelihood)}; for other likelihoods use nn.last_layer_laplace."
         )
-    is_classes = isinstance(likelihood, CategoricalLikelihood)
     data = jax.tree.map(jnp.asarray, data)
-    taps, num_data = Taps(_POSTERIOR, network, where), _num_examples(_POSTERIOR, data)
+    taps, size = Taps(_POSTERIOR, network, where), _num_examples(_POSTERIOR, data)
+    weight = _weights(weights, size)
     variances = _variances(prior_variance, 1 if structure == "full" else len(taps.places))
-    are_last = taps.are_last(network, data[0])
-
-    @jax.jit
-    def sums(network: PyTree, batch: tuple[PyTree, Array]) -> tuple[Any, Array]:
-        log_likelihood = jnp.sum(likelihood(network, batch))
-        if not is_classes:
-            residuals = _tree.widened(apply_network(network, batch[0])) - _tree.widened(batch[1])
-            log_likelihood = -jnp.sum(residuals * residuals)
-        return batch_sums(taps, are_last, structure, is_classes, network, batch[0]), -log_likelihood
+    are_last = tuple(taps.are_last(network, data[0]))
 
     total = None
-    for start in range(0, num_data, batch_size):
+    for start in range(0, size, batch_size):
         rows = slice(start, start + batch_size)
-        part = sums(network, jax.tree.map(operator.itemgetter(rows), data))
+        batch = jax.tree.map(operator.itemgetter(rows), data)
+        part = _sums(taps, are_last, structure, likelihood, network, batch, weight[rows])
         total = part if total is None else _tree.add(total, part)
     assert total is not None
     if not bool(jnp.isfinite(total[1])):
@@ -173,15 +170,48 @@ def laplace_posterior(
             f"{_POSTERIOR}: the log likelihood of the data is not finite. Labels must be from 0 to the number of "
             "outputs minus one, and the data and the trained network finite."
         )
+    num_data = float(np.sum(weight))
     blocks = blocks_of(structure, total[0], num_data)
     dtype = blocks[0].values.dtype
     log_noise = None
     if isinstance(likelihood, GaussianLikelihood):
         log_noise = likelihood.log_noise(network, total[1]).astype(dtype)
+        if log_noise.ndim:
+            raise ValueError(
+                f"{_POSTERIOR}: expected one noise for all targets, found {log_noise.size} in nn.WithNoise; divide "
+                "each target by its own noise, and take nn.GaussianLikelihood(noise=1.0)."
+            )
     log_precision = -jnp.log(jnp.asarray(variances, dtype))
     return LaplacePosterior(
-        network, blocks, log_precision, log_noise, total[1], data[1].size, structure == "full", taps.places
+        network,
+        blocks,
+        log_precision,
+        log_noise,
+        total[1],
+        num_data * (data[1].size // size),
+        structure == "full",
+        taps.places,
     )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _sums(
+    taps: Taps,
+    are_last: tuple[bool, ...],
+    structure: str,
+    likelihood: Any,
+    network: PyTree,
+    batch: tuple[PyTree, Array],
+    weights: Array,
+) -> tuple[Any, Array]:
+    """Sums of a batch for the Gauss-Newton matrices, and its misfit."""
+    is_classes = isinstance(likelihood, CategoricalLikelihood)
+    each = likelihood(network, batch)
+    if not is_classes:
+        residuals = _tree.widened(apply_network(network, batch[0])) - _tree.widened(batch[1])
+        each = -jnp.sum((residuals * residuals).reshape(len(weights), -1), axis=1)
+    misfit = -jnp.sum(weights.astype(each.dtype) * each)
+    return batch_sums(taps, are_last, structure, is_classes, network, batch[0], weights), misfit
 
 
 def _num_examples(owner: str, data: PyTree) -> int:
@@ -191,6 +221,19 @@ def _num_examples(owner: str, data: PyTree) -> int:
             f"{owner}: expected arrays with equal numbers of examples along their first axis, found {sorted(sizes)}."
         )
     return sizes.pop()
+
+
+def _weights(given: Any, size: int) -> np.ndarray:
+    """The weight of each example."""
+    if given is None:
+        return np.ones(size, np.float32)
+    weights = _checks.numbers(_POSTERIOR, "weights", given)
+    if weights.shape != (size,) or not np.all(weights >= 0) or not np.any(weights > 0):
+        raise ValueError(
+            f"{_POSTERIOR}: expected a weight of at least 0 for each of {size} examples, some of them positive, found "
+            f"{_checks.described(given)}."
+        )
+    return weights
 
 
 def _variances(given: Any, number: int) -> list[float]:

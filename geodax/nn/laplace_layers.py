@@ -42,6 +42,7 @@ _LOG_2PI = math.log(2.0 * math.pi)
 _MOST_STEPS = 100
 _MOST_LOG = 80.0  # single precision ends at 88
 _TOLERANCE = 1e-8
+_SMALL, _ROUNDING = 1e-3, 1e-12  # a step whose relative gain is lost in the rounding of the values
 _EXAMPLES_AT_A_TIME = 8
 
 
@@ -102,7 +103,7 @@ class LaplacePosterior(AbstractWhole):
         log_prior_precision: Logarithms of the prior's precisions, one a block.
         log_noise: Logarithm of the noise's standard deviation; None for classes.
         misfit: Sum of the squared residuals; for classes, minus the sum of the log likelihoods.
-        num_targets: Number of observed numbers.
+        num_targets: Number of observed numbers, each as often as its weight says.
         is_joint: Whether one block holds all layers.
         places: Places of the layers among the nodes of the network.
     """
@@ -112,7 +113,7 @@ class LaplacePosterior(AbstractWhole):
     log_prior_precision: Float[Array, " blocks"]
     log_noise: Scalar | None
     misfit: Scalar
-    num_targets: int = eqx.field(static=True)
+    num_targets: float = eqx.field(static=True)
     is_joint: bool = eqx.field(static=True)
     places: tuple[int, ...] = eqx.field(static=True)
 
@@ -217,7 +218,12 @@ class LaplacePosterior(AbstractWhole):
         Returns:
             Means and covariances, exact for the linearised network: outputs x outputs numbers an example.
         """
-        x, network = jax.tree.map(jnp.asarray, x), self.network
+        x = jax.tree.map(jnp.asarray, x)
+        return LinearisedOutputs(*self._linearised(x))
+
+    @eqx.filter_jit
+    def _linearised(self, x: PyTree) -> tuple[Array, Array]:
+        network = self.network
         taps = Taps(_OWNER, network, lambda network: layers_at(network, self.places))
         are_last = [last and not self.is_joint for last in taps.are_last(network, x)]
         layers, precisions = layers_at(network, self.places), self._precisions()
@@ -246,8 +252,8 @@ class LaplacePosterior(AbstractWhole):
                     covariance = covariance + (j / values.reshape(1, -1)) @ j.T
             return y, covariance
 
-        _, covariance = jax.jit(lambda x: jax.lax.map(one, x, batch_size=_EXAMPLES_AT_A_TIME))(x)
-        return LinearisedOutputs(apply_network(network, x), covariance)
+        _, covariance = jax.lax.map(one, x, batch_size=_EXAMPLES_AT_A_TIME)
+        return apply_network(network, x), covariance
 
     def sample_linearised(
         self, key: PRNGKey, x: PyTree, *, num_samples: int = 64
@@ -327,7 +333,9 @@ def _holds_noise(network: PyTree) -> bool:
     return isinstance(network, WithNoise)
 
 
-def _maximum(groups: list[tuple[np.ndarray, float]], noise: tuple[float, int] | None, start: list[float]) -> np.ndarray:
+def _maximum(
+    groups: list[tuple[np.ndarray, float]], noise: tuple[float, float] | None, start: list[float]
+) -> np.ndarray:
     """Maximise the log marginal likelihood by Newton's method with halved steps, in double precision.
 
     Args:
@@ -364,9 +372,10 @@ def _maximum(groups: list[tuple[np.ndarray, float]], noise: tuple[float, int] | 
                 hessian[i, -1] = hessian[-1, i] = curvature
         move = -np.linalg.solve(hessian, gradient)
         move = move * min(1.0, 3.0 / np.abs(move).max(initial=1.0))
-        if np.abs(move).max() < _TOLERANCE:
-            return u + move
         before, size = value(u), 1.0
+        is_lost = np.abs(move).max() < _SMALL and gradient @ move < _ROUNDING * abs(before)
+        if np.abs(move).max() < _TOLERANCE or is_lost:
+            return u + move
         while not value(u + size * move) >= before and size > _TOLERANCE:
             size /= 2.0
         u = u + size * move

@@ -133,7 +133,8 @@ class PoissonLikelihood(AbstractLikelihood):
 
     Args:
         base_rate: The mean where an output is 0, for each target if there are several; the mean is
-            ``base_rate * exp(output)``.
+            ``base_rate * exp(output)``. Give the mean of the targets: networks start near 0, far from the
+            logarithm of large counts.
         apply: ``(position, x) -> outputs``, one for each target; for an exposure, add its logarithm. None if positions
             are networks that take one example.
     """
@@ -177,7 +178,8 @@ class NegativeBinomialLikelihood(AbstractLikelihood):
         dispersion: :math:`\alpha`; None if the position is a :class:`~geodax.nn.WithNoise`, whose ``log_noise`` is then
             the logarithm of :math:`\sqrt\alpha`.
         base_rate: The mean where an output is 0, for each target if there are several; the mean is
-            ``base_rate * exp(output)``.
+            ``base_rate * exp(output)``. Give the mean of the targets: networks start near 0, far from the
+            logarithm of large counts.
         apply: ``(position, x) -> outputs``, one for each target; for an exposure, add its logarithm. None if positions
             are networks that take one example.
     """

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _checks
+from geodax import _checks, _tree
 from geodax._random import fast_normal
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
@@ -99,14 +99,16 @@ class DiagonalGaussian(AbstractGaussian):
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
         """Compute the log density at a vector."""
-        whitened = (z - self.mean) * jnp.exp(-self.log_scale)
-        return jnp.sum(-0.5 * whitened**2 - self.log_scale - 0.5 * _LOG_2PI, axis=-1)
+        wide, z = _tree.widened((self, z))
+        whitened = (z - wide.mean) * jnp.exp(-wide.log_scale)
+        return jnp.sum(-0.5 * whitened**2 - wide.log_scale - 0.5 * _LOG_2PI, axis=-1)
 
     def kl(self, prior_variance: Any = 1.0, *, key: PRNGKey | None = None) -> Scalar:
         """Compute the exact divergence."""
-        square = self.mean**2 + jnp.exp(2.0 * self.log_scale)
-        variance = jnp.asarray(prior_variance, self.mean.dtype)
-        return 0.5 * jnp.sum(square / variance - 1.0 - 2.0 * self.log_scale + jnp.log(variance))
+        wide = _tree.widened(self)
+        square = wide.mean**2 + jnp.exp(2.0 * wide.log_scale)
+        variance = jnp.asarray(prior_variance, wide.mean.dtype)
+        return 0.5 * jnp.sum(square / variance - 1.0 - 2.0 * wide.log_scale + jnp.log(variance))
 
     def covariance(self) -> Float[Array, "*batch D D"]:
         """Return the diagonal matrix of variances."""
@@ -142,12 +144,14 @@ class FullGaussian(AbstractGaussian):
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
         """Compute the log density at a vector."""
-        whitened = solve_lower(self.root(), (z - self.mean)[..., None])[..., 0]
-        return jnp.sum(-0.5 * whitened**2 - self.log_diagonal - 0.5 * _LOG_2PI, axis=-1)
+        wide, z = _tree.widened((self, z))
+        whitened = solve_lower(wide.root(), (z - wide.mean)[..., None])[..., 0]
+        return jnp.sum(-0.5 * whitened**2 - wide.log_diagonal - 0.5 * _LOG_2PI, axis=-1)
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
         """Compute the exact divergence."""
-        return _kl(jnp.sum(self.root() ** 2), self.mean, 2.0 * jnp.sum(self.log_diagonal), prior_variance)
+        wide = _tree.widened(self)
+        return _kl(jnp.sum(wide.root() ** 2), wide.mean, 2.0 * jnp.sum(wide.log_diagonal), prior_variance)
 
     def covariance(self) -> Float[Array, "*batch D D"]:
         """L L^T."""
@@ -187,19 +191,21 @@ class LowRankGaussian(AbstractGaussian):
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
         """Compute the log density at a vector, by Woodbury's formula."""
-        whitened = (z - self.mean) * jnp.exp(-self.log_scale)
-        scaled, capacitance = self._capacitance()
+        wide, z = _tree.widened((self, z))
+        whitened = (z - wide.mean) * jnp.exp(-wide.log_scale)
+        scaled, capacitance = wide._capacitance()
         root = cholesky(capacitance)
         along = jnp.swapaxes(scaled, -1, -2) @ whitened[..., None]
         along = solve_lower(root, along)[..., 0]
         square = jnp.sum(whitened**2, axis=-1) - jnp.sum(along**2, axis=-1)
-        return -0.5 * (square + self._log_determinant(root) + self.mean.shape[-1] * _LOG_2PI)
+        return -0.5 * (square + wide._log_determinant(root) + self.mean.shape[-1] * _LOG_2PI)
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
         """Compute the exact divergence, from an r x r determinant."""
-        trace = jnp.sum(jnp.exp(2.0 * self.log_scale)) + jnp.sum(self.factor**2)
-        root = cholesky(self._capacitance()[1])
-        return _kl(trace, self.mean, jnp.sum(self._log_determinant(root)), prior_variance)
+        wide = _tree.widened(self)
+        trace = jnp.sum(jnp.exp(2.0 * wide.log_scale)) + jnp.sum(wide.factor**2)
+        root = cholesky(wide._capacitance()[1])
+        return _kl(trace, wide.mean, jnp.sum(wide._log_determinant(root)), prior_variance)
 
     def covariance(self) -> Float[Array, "*batch D D"]:
         """Return the covariance matrix, diagonal plus low rank."""
@@ -245,7 +251,7 @@ class Point(AbstractFamily):
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
         """Return minus the log density of the prior."""
-        return 0.5 * jnp.sum(self.value**2 / prior_variance + _LOG_2PI + math.log(prior_variance))
+        return 0.5 * jnp.sum(_tree.widened(self.value) ** 2 / prior_variance + _LOG_2PI + math.log(prior_variance))
 
 
 def gaussian(

@@ -265,7 +265,7 @@ class GaussianOver(AbstractWhole):
         if not isinstance(self.prior_variance, tuple):
             return self.prior_variance
         sizes = [int(np.prod(shape)) for shape, is_point in self.layout if not is_point]
-        dtype = self.family.location.dtype
+        dtype = _tree.widened(self.family.location).dtype
         parts = [jnp.full(size, value, dtype) for size, value in zip(sizes, self.prior_variance, strict=True)]
         return jnp.concatenate(parts)
 

@@ -146,6 +146,49 @@ def test_life_of_a_regressor(table, tmp_path, capsys):
     assert "" not in lines[5]
 
 
+def test_several_targets(tmp_path, capsys):
+    """Fit, show, report and predict: each target with its own units, scores and columns, and none of them as an input."""
+    generator = np.random.default_rng(7)
+    x = generator.standard_normal(90)
+    both = np.c_[x + 0.2 * generator.standard_normal(90), 500 - 100 * x + 30 * generator.standard_normal(90)]
+    lines = [f"{a:.4f},{b:.4f},{c:.2f}" for a, (b, c) in zip(x, both, strict=True)]
+    lines[3], lines[5] = "0.1,,400", "0.1,0.2,"
+    path, run = tmp_path / "table.csv", tmp_path / "run"
+    path.write_text("\n".join(["dose,small,large", *lines]) + "\n")
+    words = ["fit", "regressor", str(path), "--target", "small", "large", "--out", str(run), *_SMALL]
+    assert main([*words, "--calibration-fraction", "0.3"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "2 of 90 rows have no 'small' or no 'large' and are left out." in printed
+    for name, spread in (("small", 1.0), ("large", 100.0)):
+        scores = re.search(rf"{name}, 18 held-out rows network .*? RMSE (\S+) ± \S+ \S+ ± \S+ (\S+) ±", printed)
+        error, alone = float(scores[1]), float(scores[2])
+        assert error < 0.7 * alone
+        assert 0.5 * spread < alone < 2 * spread
+    assert 5 < float(re.search(r"noise of large (\S+)", printed)[1]) < 100
+    assert "fit of small[0]" in (run / "summary.csv").read_text()
+    assert json.loads((run / "config.json").read_text())["columns"] == ["dose", "small", "large"]
+    assert main(["show", str(run)]) == 0
+    assert "large, 18 held-out rows" in capsys.readouterr().out
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for text in ("small, large in table.csv", "detail: small", "matter: large", "--target small large", "of its own"):
+        assert text in page
+    assert main(["predict", str(run), str(path)]) == 0
+    heading, *rows = _predictions(run)
+    each = ["sd", "5%", "95%", "mean_5%", "mean_95%", "conformal_90%_lower", "conformal_90%_upper", "observed"]
+    each += ["log_predictive_density"]
+    names = [word for name in ("small", "large") for word in (name, *(f"{name}_{word}" for word in each))]
+    assert heading == ["row", *names]
+    found = dict(zip(heading, zip(*rows, strict=True), strict=True))
+    assert (found["small_observed"][3], found["large_observed"][3]) == ("", "400")
+    assert np.corrcoef(np.array(found["large"], float), x)[0, 1] < -0.9
+    assert np.corrcoef(np.array(found["small"], float), x)[0, 1] > 0.9
+    new = tmp_path / "new.csv"
+    new.write_text("dose,large\n0,500\n1,\n")
+    assert main(["predict", str(run), str(new)]) == 0
+    assert [word for word in _predictions(run)[0] if "observed" in word] == ["large_observed"]
+
+
 def test_categories_are_inputs(tmp_path, capsys):
     """Text and codes as columns of 0 and 1: kept in the run, known again in other files, explained where they are new."""
     generator = np.random.default_rng(3)
@@ -189,15 +232,16 @@ def test_categories_are_inputs(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_life_of_a_variational_fit(table, tmp_path, capsys):
-    """Fit by Walsh-Hadamard layers, draw more, report."""
+@pytest.mark.parametrize("inference", ["whvi", "laplace"])
+def test_life_of_a_variational_fit(table, tmp_path, capsys, inference):
+    """Fit by Walsh-Hadamard layers, or the Laplace approximation; draw more, report."""
     run = tmp_path / "run"
-    words = ["fit", "regressor", str(table), "--target", "level", "--inference", "whvi", "--out", str(run), *_SMALL]
+    words = ["fit", "regressor", str(table), "--target", "level", "--inference", inference, "--out", str(run), *_SMALL]
     assert main(words) == 0
     assert main(["resume", str(run), "--num-samples", "10", "--no-progress"]) == 0
     assert "2 chains of 10 draws" in capsys.readouterr().out
     assert main(["report", str(run)]) == 0
-    assert "--inference whvi" in (run / "report.html").read_text(encoding="utf-8")
+    assert f"--inference {inference}" in (run / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -207,6 +251,10 @@ def test_life_of_a_variational_fit(table, tmp_path, capsys):
         (["classifier", "--target", "kinds"], "did you mean 'kind'"),
         (["classifier", "--target", "level"], "geodax fit regressor"),
         (["regressor", "--target", "kind"], "geodax fit classifier"),
+        (["regressor", "--target", "level", "doses"], "no column 'doses' (did you mean 'dose'?)"),
+        (["regressor", "--target", "level", "dose", "--drop", "dose"], "--drop includes the target 'dose'"),
+        (["regressor", "--target", "level", "dose", "--weights", "dose"], "--weights 'dose' is also the target"),
+        (["regressor", "--target", "level", "dose", "--inference", "laplace"], "takes one target, found 2"),
         (["regressor", "--target", "level", "--columns", "level"], "Add columns to predict it from"),
         (["regressor", "--target", "level", "--drop", "sites"], "did you mean 'site'"),
         (["classifier", "--target", "kind", "--drop", "kind"], "--drop includes the target 'kind'"),

@@ -8,8 +8,9 @@ import pytest
 
 from geodax.app.families import FAMILIES, run_kind
 from geodax.app.mlp.about import write_data
-from geodax.app.mlp.files import load_labelled, read_new, save_labelled
+from geodax.app.mlp.files import load_labelled, save_labelled
 from geodax.app.mlp.inputs import OTHER, codes, found_levels, indicators, parts_of_dates, waves
+from geodax.app.mlp.new_rows import read_new
 from geodax.app.report.html import Report
 from geodax.data.errors import TableError
 
@@ -89,7 +90,7 @@ def table(tmp_path):
 
 def _read(path, columns=None, **options):
     kind = run_kind("regressor")
-    return kind.read(path, FAMILIES["regressor"].options(target="y", **options), columns)
+    return kind.read(path, FAMILIES["regressor"].options(target=("y",), **options), columns)
 
 
 def test_inputs_of_a_table_and_what_is_said(table, tmp_path):

@@ -14,7 +14,8 @@ import pytest
 
 from geodax.app import main
 from geodax.app.families import FAMILIES, run_kind
-from geodax.app.mlp.files import load_labelled, read_new, save_labelled
+from geodax.app.mlp.files import load_labelled, save_labelled
+from geodax.app.mlp.new_rows import read_new
 from geodax.app.run_folder import actions as folder
 from geodax.app.run_folder.actions import fit_run, predict_run, report_run
 from geodax.app.run_folder.files import number_text
@@ -33,7 +34,7 @@ _RATINGS = "user|item|rating\n" + "".join(f"ä{i % 4}|{i % 5}|{1 + i % 5},500\n"
 _CASES = {
     "pca": (_ROWS, {}),
     "classifier": (_ROWS, {"target": "gruppe"}),
-    "regressor": (_ROWS, {"target": "d"}),
+    "regressor": (_ROWS, {"target": ("d",)}),
     "unit-network": (_ROWS, {"target": "d"}),
     "cca": (_ROWS, {"group": "gruppe", "first_view": "größe,b"}),
     "factorization": (_RATINGS, {"rank": 2}),
@@ -218,7 +219,7 @@ def test_the_command_can_be_pasted(columns, target, out, monkeypatch):
     """Names that begin with a sign of options, or hold blanks, are what they were."""
     kind, asked = run_kind("regressor"), []
     config = {
-        "options": dataclasses.asdict(FAMILIES[kind.name].options(target=target)),
+        "options": dataclasses.asdict(FAMILIES[kind.name].options(target=(target,))) | {"target": [target]},
         "asked_columns": columns,
         **{"file": "t.csv", "absolute_file": "/t.csv", "seed": 4},
     }
@@ -229,7 +230,7 @@ def test_the_command_can_be_pasted(columns, target, out, monkeypatch):
 
     monkeypatch.setattr(folder, "fit_run", fit)
     main(shlex.split(kind.command(config, Path(out)))[1:])
-    assert asked == [("/t.csv", target, tuple(columns), 4, out)]
+    assert asked == [("/t.csv", (target,), tuple(columns), 4, out)]
 
 
 def test_nothing_said_is_everything_found():
@@ -370,7 +371,7 @@ def test_a_target_may_be_empty_in_every_row_to_predict(cell, tmp_path):
     table.write_text("a,b,kind,level\n" + "".join(f"{i % 7},{(3 * i) % 11},{'xy'[i % 2]},{i % 5}\n" for i in range(40)))
     new = tmp_path / "new.csv"
     new.write_text("a,b,kind,level\n" + "".join(f"{i},{2 * i % 3},{cell},{cell}\n" for i in range(3)))
-    for name, target in (("classifier", "kind"), ("classifier", "level"), ("regressor", "level")):
+    for name, target in (("classifier", "kind"), ("classifier", "level"), ("regressor", ("level",))):
         kind = run_kind(name)
         data, _ = kind.read(table, FAMILIES[kind.name].options(target=target), ("a", "b"), FOUND)
         inputs, targets = read_new(new, data, are_classes=kind.are_classes)
@@ -395,7 +396,7 @@ def test_classes_of_rows_without_a_class(tmp_path):
 
 def _notes(path, target):
     kind = run_kind("regressor")
-    return kind.read(path, FAMILIES[kind.name].options(target=target), None, FOUND)[1]["notes"]
+    return kind.read(path, FAMILIES[kind.name].options(target=(target,)), None, FOUND)[1]["notes"]
 
 
 @pytest.mark.parametrize("start", [0, 1, 1000, -3])
@@ -434,6 +435,8 @@ def test_too_few_rows_are_told_from_too_many_holes(name, tmp_path, capsys):
 
 def _read(name, path, columns=None, **options):
     kind = run_kind(name)
+    if name == "regressor":
+        options["target"] = (options["target"],)
     return kind.read(path, FAMILIES[kind.name].options(**options), columns, FOUND)[0]
 
 
@@ -793,7 +796,7 @@ def test_a_column_that_is_asked_for_twice_counts_once(name, tmp_path):
     rows = [(i % 7, i * i % 11, i % 2) for i in range(20)]
     path = _table(tmp_path / "table.csv", "a,b,y", *rows)
     kind = run_kind(name)
-    options = {} if name == "pca" else {"target": "y"}
+    options = {"pca": {}, "regressor": {"target": ("y",)}}.get(name, {"target": "y"})
     _, facts = kind.read(path, FAMILIES[kind.name].options(**options), ("a", "b", "a", "y", "y"), FOUND)
     assert facts["columns"] == ["a", "b", "y"]
     assert "Column 'a' was requested more than once and counts once." in facts["notes"]

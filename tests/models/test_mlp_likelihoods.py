@@ -69,6 +69,16 @@ def test_several_targets_have_their_own_units_and_noise(rows):
     interval = model.predict_interval(x)
     np.testing.assert_allclose(interval.upper + interval.lower, 2 * model.predict(x), rtol=1e-9)
     assert np.isfinite(model.score(x, y))
+    for k in (0, 1):
+        one = model.for_target(k)
+        exact = np.log(np.exp(stats.norm(draws[..., k], noise[:, None, k]).logpdf(y[:, k])).mean(axis=0))
+        np.testing.assert_allclose(one.log_predictive(x, y[:, k]), exact, rtol=1e-6)
+        np.testing.assert_allclose(one.predict_quantiles(x, (0.1, 0.9)), quantiles[..., k])
+        np.testing.assert_allclose(one.predict_interval(x).upper, interval.upper[:, k])
+    with pytest.raises(ValueError, match="number must be at most 1, found 2"):
+        model.for_target(2)
+    with pytest.raises(ValueError, match="expected a fit to several targets"):
+        model.for_target(0).for_target(0)
     with pytest.raises(ValueError, match="has one for each of several targets"):
         BayesianMLPRegressor(noise=1.0, **PRIOR).fit(x, y)
 
@@ -214,3 +224,19 @@ def test_two_ordered_classes_are_logistic_regression(rows):
     design = np.column_stack([np.sqrt(2 / 3) * z, np.ones(len(z))])  # prior variances 2 / 3, and 1 of the bias
     exact = LogisticRegression(fit_intercept=False, tol=1e-8, max_iter=1000).fit(design, y).predict_proba(design)
     np.testing.assert_allclose(model.predict_proba(x), exact, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_large_counts_are_fitted_as_their_logarithms():
+    """Catches a start at a mean of 1, and a sampler that begins far from the narrow posterior and stays there."""
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-2, 2, (600, 2))
+    log_mean = np.log(2000) + np.sin(1.5 * x[:, 0]) + 0.5 * x[:, 1]
+    y = generator.poisson(np.exp(log_mean))
+    options = {"widths": (20,), "num_samples": 20, "random_state": 0}
+    model = BayesianMLPRegressor(likelihood="poisson", **options).fit(x[:300], y[:300])
+    error = np.log(model.predict(x[300:])) - log_mean[300:]
+    # normal noise of the logarithms is as large as that of counts on average
+    normal = BayesianMLPRegressor(noise=2000**-0.5, **options).fit(x[:300], np.log(y[:300]))
+    other = normal.predict(x[300:]) - log_mean[300:]
+    assert np.sqrt(np.mean(error**2)) < 1.5 * np.sqrt(np.mean(other**2))

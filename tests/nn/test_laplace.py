@@ -8,6 +8,7 @@ import pytest
 from scipy import optimize, stats
 
 import geodax as gx
+from geodax.nn import laplace_layers
 from tests.marks import slow
 
 nn = gx.nn
@@ -170,6 +171,17 @@ def test_maximised_is_the_maximum_of_the_evidence(structure, key):
     assert float(same.log_noise) == 0.0
 
 
+@pytest.mark.parametrize("number", [300.0, 1e9])
+def test_the_maximum_is_found_beside_the_rounding_of_large_evidences(number):
+    """Catches steps that are halved without end where the last digits of the evidence hide what they gain."""
+    for k in range(100):
+        values, square = (1 + k / 100) * np.geomspace(1e-3, number, 60), 7.3
+        log_delta, log_beta = laplace_layers._maximum([(values, square)], (0.31 * number, number), [0.0, 1.0 + k / 50])
+        share = np.exp(log_beta) * values / (np.exp(log_beta) * values + np.exp(log_delta))
+        np.testing.assert_allclose(share.sum(), np.exp(log_delta) * square, rtol=1e-4)
+        np.testing.assert_allclose(number - share.sum(), np.exp(log_beta) * 0.31 * number, rtol=1e-6)
+
+
 def test_maximised_refuses_an_evidence_without_maximum(key):
     data, _, network = linear_model(key)
     zero = eqx.tree_at(lambda tree: tree.network, network, jax.tree.map(jnp.zeros_like, network.network))
@@ -305,3 +317,51 @@ def test_arguments_are_refused_in_words(key):
     orthogonal = nn.OrthogonalLinear(3, 3, dtype=jnp.float64, key=jax.random.key(0))
     with pytest.raises(ValueError, match="found none"):
         nn.laplace_posterior(orthogonal, likelihood, data)
+
+
+@pytest.mark.parametrize("structure", ["kronecker", "diagonal", "full"])
+def test_weights_count_rows(structure, key):
+    """Catches a sum, a misfit or a number of targets without weights."""
+    network, (x, y) = classifier(key)
+    counts = np.arange(20) % 3
+    repeated = jnp.repeat(x, counts, axis=0), jnp.repeat(y, counts)
+    fit = {"structure": structure, "batch_size": 7}
+    found = nn.laplace_posterior(network, nn.CategoricalLikelihood(), (x, y), weights=counts, **fit)
+    whole = nn.laplace_posterior(network, nn.CategoricalLikelihood(), repeated, **fit)
+    for one, other in zip(found.blocks, whole.blocks, strict=True):
+        np.testing.assert_allclose(dense(one), dense(other), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.misfit, whole.misfit)
+    if structure == "kronecker":
+        (x, y), _, line = linear_model(jax.random.key(1))
+        counts = np.arange(30) % 3
+        repeated = jnp.repeat(x, counts, axis=0), jnp.repeat(y, counts, axis=0)
+        found = nn.laplace_posterior(line, nn.GaussianLikelihood(), (x, y), weights=counts).maximised()
+        whole = nn.laplace_posterior(line, nn.GaussianLikelihood(), repeated).maximised()
+        np.testing.assert_allclose(found.log_noise, whole.log_noise, rtol=1e-8)
+        np.testing.assert_allclose(found.log_marginal_likelihood(), whole.log_marginal_likelihood(), rtol=1e-8)
+
+
+def test_weights_and_noises_are_checked(key):
+    """Catches weights that are broadcast, and noise of the targets that scales the wrong axis."""
+    data, _, network = linear_model(key)
+    for weights in (np.ones(29), -np.ones(30), np.zeros(30)):
+        with pytest.raises(ValueError, match="a weight of at least 0 for each of 30 examples"):
+            nn.laplace_posterior(network, nn.GaussianLikelihood(), data, weights=weights)
+    with pytest.raises(ValueError, match="expected one noise for all targets, found 2"):
+        nn.laplace_posterior(nn.WithNoise(network.network, jnp.zeros(2)), nn.GaussianLikelihood(), data)
+
+
+@pytest.mark.parametrize("wrap", ["noise", "cut points", "none"])
+def test_a_linearised_network_is_the_first_order_expansion(wrap, key):
+    """Catches the derivative at the drawn parameters, and noise or cut points that are expanded too."""
+    keys = jax.random.split(key, 3)
+    mode, other = (nn.MLP(3, "scalar", widths=(4,), activation=jnp.tanh, dtype=jnp.float64, key=k) for k in keys[:2])
+    x = jax.random.normal(keys[2], (3,), jnp.float64)
+    vector, back = flattened(mode)
+    expected = mode(x) + jax.grad(lambda vector: back(vector)(x))(vector) @ (flattened(other)[0] - vector)
+    if wrap == "noise":
+        mode, other = (nn.WithNoise(network, jnp.asarray(-0.3)) for network in (mode, other))
+    if wrap == "cut points":
+        mode, other = (nn.WithCutPoints(network, 3, dtype=jnp.float64) for network in (mode, other))
+        expected = nn.WithCutPoints(lambda x, y=expected: y, 3, dtype=jnp.float64)(x)
+    np.testing.assert_allclose(nn.linearised(mode, other)(x), expected, rtol=1e-12)

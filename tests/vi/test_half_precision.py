@@ -155,3 +155,61 @@ def test_draws_have_the_mean_of_their_law(dtype, key):
     draws = vi.DiagonalGaussian(jnp.zeros(size, dtype), jnp.zeros(size, dtype)).sample(key)
     assert draws.dtype == dtype
     assert abs(np.asarray(draws, np.float64).mean()) < 4 * size**-0.5
+
+
+@pytest.fixture(scope="module")
+def natural():
+    """Fits of a line and its noise by natural gradients, by method and dtype of parameters and data."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((60, 2)) @ np.array([[1.0, 0.6], [0.0, 0.5]]) + 0.4
+    y = x @ np.array([0.6, 0.9]) + 0.3 + 0.5 * generator.standard_normal(60)
+    likelihood, found = gx.nn.GaussianLikelihood(), {}
+    for method in (vi.ivon, vi.noisy_kfac):
+        for dtype in (jnp.float32, *HALVES):
+            line = gx.nn.MLP(2, "scalar", widths=(), dtype=dtype, key=jax.random.key(1))
+            start = gx.nn.WithNoise(line, jnp.zeros((), dtype))
+            algorithm = method(start, likelihood, 0.05, num_data=60, point_rate=0.01)
+            batches = (jnp.asarray(x, dtype), jnp.asarray(y, dtype))
+            options = {"num_steps": 600, "batch_size": 20, "algorithm": algorithm, "progress": False}
+            found[method.__name__, dtype] = vi.fit(jax.random.key(0), start, likelihood, batches, **options)
+    return found
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("method", ["ivon", "noisy_kfac"])
+def test_natural_gradients_of_half_precision_are_those_of_single_precision(natural, method, dtype):
+    """Catches averages of curvature, steps and noise that are lost beside values of half precision."""
+    fit, other = natural[method, dtype], natural[method, jnp.float32]
+    eps = float(jnp.finfo(dtype).eps)
+    assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(fit.network.mean))
+    found, wide = (np.asarray(jax.tree.leaves(each.network.mean)[0], np.float64) for each in (fit, other))
+    np.testing.assert_allclose(found, wide, rtol=5 * eps, atol=5 * eps)
+    np.testing.assert_allclose(float(fit.network.mean.log_noise), float(other.network.mean.log_noise), atol=0.02)
+    draws = jax.vmap(fit.network.sample)(jax.random.split(jax.random.key(3), 2000))
+    wide = jax.vmap(other.network.sample)(jax.random.split(jax.random.key(4), 2000))
+    for one, two in zip(jax.tree.leaves(draws.network), jax.tree.leaves(wide.network), strict=True):
+        assert one.dtype == dtype
+        spread = [np.asarray(leaf, np.float64).std(axis=0) for leaf in (one, two)]
+        np.testing.assert_allclose(*spread, rtol=5 * (2 * 2 / 2000 / 2) ** 0.5 + 4 * eps)
+    np.testing.assert_allclose(float(fit.network.kl()), float(other.network.kl()), rtol=0.02)
+    tails = [each.history.elbo[-20:].mean() for each in (fit, other)]
+    np.testing.assert_allclose(*tails, atol=0.5)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_divergences_of_many_parameters_are_those_of_single_precision(dtype):
+    """Catches sums of more than 65,504, which float16 has not, and squares of small deviations, which it rounds to 0."""
+
+    def made(dtype):
+        means, scales = jnp.full(200_000, 0.25, dtype), jnp.full(200_000, -9.0, dtype)
+        few = jnp.full(300, 0.25, dtype)
+        yield vi.DiagonalGaussian(means, scales)
+        yield vi.FullGaussian(few, jnp.full(300, -9.0, dtype), jnp.zeros((300, 300), dtype))
+        yield vi.LowRankGaussian(few, jnp.full(300, -9.0, dtype), jnp.full((300, 1), 0.5, dtype))
+
+    for half, single in zip(made(dtype), made(jnp.float32), strict=True):
+        np.testing.assert_allclose(half.kl(0.0625), single.kl(0.0625), rtol=1e-5)
+        np.testing.assert_allclose(half.log_prob(half.mean), single.log_prob(single.mean), rtol=1e-5)
+    weights = jnp.full(200_000, 0.25, dtype)
+    algorithm = vi.ivon(weights, log_likelihood, 0.1, num_data=COUNT)
+    assert 65_504 < float(algorithm.network(algorithm.init(weights)).kl()) < np.inf

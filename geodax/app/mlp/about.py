@@ -1,5 +1,6 @@
 """Text and formulas that describe the model of a network, its priors and its data."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ _METHODS = {
     "ensemble": "a deep ensemble",
     "swag": "SWAG",
     "multi-swag": "multi-SWAG",
+    "laplace": "the Laplace approximation of the last layer, with prior variance and noise by marginal likelihood",
     "whvi": "Walsh-Hadamard variational inference",
     "mean-field": "mean-field variational inference",
     "mc-dropout": "Monte Carlo dropout",
@@ -59,13 +61,13 @@ _LAWS = {  # a sentence about the target, and a formula
 }
 
 
-def write_model(report: Report, model: Any, target: str) -> None:
+def write_model(report: Report, model: Any, targets: Sequence[str]) -> None:
     """Write the section on the model.
 
     Args:
         report: The report.
         model: The fitted estimator.
-        target: Name of the target.
+        targets: Names of the targets.
     """
     is_classifier = hasattr(model, "classes_")
     report.section("Model")
@@ -82,7 +84,8 @@ def write_model(report: Report, model: Any, target: str) -> None:
         hidden = f"one {kind}hidden layer of {model.widths[0]} units"
     report.text(
         f"A network f of dense layers with {hidden} and the activation {model.activation} computes "
-        + sentence.format(f"`{target}`")
+        + sentence.format(" and ".join(f"`{target}`" for target in targets))
+        + (" The targets share its hidden layers; each has outputs and a noise of its own." if len(targets) > 1 else "")
         + " Inputs"
         + ("" if is_classifier or model.likelihood in COUNTS else " and target")
         + " are standardised: their mean is 0 and their standard deviation 1."
@@ -161,14 +164,14 @@ def write_data(report: Report, data: LabelledTable, notes: list[str]) -> None:
     x, y = data.train
     aside = int(data.is_test.sum())
     report.text(
-        f"{len(x):,} rows for the fit and {aside:,} held-out rows, {counted(len(data.names), 'input')}, target "
-        f"`{data.target}`."
+        f"{len(x):,} rows for the fit and {aside:,} held-out rows, {counted(len(data.names), 'input')}, target"
+        f"{'s' * bool(data.several)} {', '.join(f'`{name}`' for name in data.target_names)}."
     )
     if notes:
         report.items(notes)
     columns = [(name, x[:, i]) for i, name in enumerate(data.names)]
     if np.issubdtype(y.dtype, np.number):
-        columns.insert(0, (data.target, y))
+        columns = [*zip(data.target_names, y.reshape(len(y), -1).T, strict=True), *columns]
     rows = []
     for name, v in columns:
         write = _as_date if name in data.days else _as_year if _are_years(v) else _as_found

@@ -19,8 +19,17 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
 
     Returns:
         ``log_odds`` of each row's most probable class, or ``fit`` and, if it is a parameter, ``noise``, for negative
-        binomial counts ``dispersion``; chain x draw first.
+        binomial counts ``dispersion``; chain x draw first. Of several targets, ``fit of a`` for each target ``a``.
     """
+    found = _all(model, data)
+    if not data.several:
+        return found
+    each = list(enumerate(data.several))
+    return {f"{key} of {name}": values[..., k] for key, values in found.items() for k, name in each}
+
+
+def _all(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
+    """The draws, with targets along the last axis if there are several."""
     rows = data.train[0]
     is_whole = ~np.isnan(rows).any(axis=1)
     rows = rows[is_whole] if is_whole.any() else rows

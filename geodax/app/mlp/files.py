@@ -9,19 +9,20 @@ import numpy as np
 
 from geodax.app.mlp import inputs as encoding
 from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
-from geodax.app.mlp.targets import LEFT_OUT, class_counts, classes, numbers, observed_classes
+from geodax.app.mlp.targets import class_counts, classes, numbers
 from geodax.app.network.files import column
 from geodax.app.run_folder.files import kept_arrays, save_arrays
-from geodax.app.tables.assembly import missing_by_column, missing_counts, some_of
+from geodax.app.tables.assembly import missing_counts, some_of
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names
-from geodax.app.tables.read import ASKED_FOR, Table, if_all_there, match_columns, read_table
+from geodax.app.tables.read import ASKED_FOR, Table, match_columns, read_table
 from geodax.data.errors import TableError, counted, listed, nearest
 
 _LEAST_ROWS = 4
 _LEAST_FITTED = 2
 _TEXTS = ("names", "notes")
-_MISSING = "cells are missing"
+MISSING = "cells are missing"
+"""Part of the notes on missing cells, which have notes of their own here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,16 +32,17 @@ class LabelledTable:
     Attributes:
         inputs: Rows x columns, NaN where a cell is missing: numbers, then a sine and a cosine for each entry of
             ``dates``, then one 0/1 column for each entry of ``categories``.
-        targets: Numbers, or names of classes.
+        targets: Numbers, or names of classes; of several targets rows x targets.
         names: Names of the columns of ``inputs``.
         categories: Columns of the file and their categories.
         dates: Columns of dates and the periods in which their place is an input.
         days: Columns of dates.
         is_as_written: Whether classes and categories are named by :func:`geodax.app.tables.names.as_names`; in runs of
             earlier versions numeric classes are named by their values.
-        target: Name of the target.
+        target: Name of the target; of several, their names with commas.
         is_test: Which rows are held out.
         weights: Weights of the rows; empty if all are 1.
+        several: Names of the targets if there are several.
         notes: Decisions made while reading the data.
     """
 
@@ -55,6 +57,16 @@ class LabelledTable:
     is_as_written: bool = True
     days: tuple[str, ...] = ()
     weights: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    several: tuple[str, ...] = ()
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Names of the targets."""
+        return self.several or (self.target,)
+
+    def for_target(self, number: int) -> "LabelledTable":
+        """Return the table with one of several targets."""
+        return dataclasses.replace(self, targets=self.targets[:, number], target=self.several[number], several=())
 
     @property
     def train_weights(self) -> np.ndarray | None:
@@ -88,7 +100,7 @@ class LabelledTable:
 
 def read_labelled(
     path: Path,
-    target: str,
+    target: str | Sequence[str],
     columns: tuple[str, ...] | None,
     *,
     categories: tuple[str, ...] = (),
@@ -98,11 +110,11 @@ def read_labelled(
     test_fraction: float,
     dialect: Dialect = FOUND,
 ) -> LabelledTable:
-    """Read inputs and a target.
+    """Read inputs and targets.
 
     Args:
         path: The file.
-        target: Column of the target.
+        target: Column of the target, or several of numbers.
         columns: Columns of the inputs; None takes all other columns that vary, except text that looks like names.
         categories: Columns that are categories, even if they look like numbers or names.
         drop: Columns to leave out.
@@ -112,20 +124,22 @@ def read_labelled(
         dialect: Format of the file.
 
     Returns:
-        The rows with a target.
+        The rows with all targets.
 
     Raises:
         TableError: If columns cannot be found or have the wrong contents.
     """
-    others = (target, weights) if weights else (target,)  # no inputs
-    _check_options(path, target, categories, drop, weights, test_fraction)
+    wished = tuple(dict.fromkeys([target] if isinstance(target, str) else target))
+    others = (*wished, weights) if weights else wished  # no inputs
+    _check_options(path, wished, categories, drop, weights, test_fraction)
     categories = tuple(dict.fromkeys(categories))
     wanted = None if columns is None else tuple(n for n in columns if n not in (*others, *categories, *drop))
     if wanted == () and not categories:
-        raise TableError(f"{path}: --columns includes only the target. Add columns to predict it from.")
+        what = "the target" if len(wished) == 1 else "targets"
+        raise TableError(f"{path}: --columns includes only {what}. Add columns to predict it from.")
 
     def as_text(there: Sequence[str]) -> list[str]:
-        return [*categories, *[target] * (are_classes and target in there)]
+        return [*categories, *(name for name in wished if are_classes and name in there)]
 
     def needed(there: Sequence[str]) -> list[str]:
         return [name for name in (there if wanted is None else (*wanted, *others)) if name not in drop]
@@ -134,7 +148,7 @@ def read_labelled(
     table = read_table(path, columns=wanted, text=as_text, needed=needed, **advice, **dialect.options())
     for name in (*others, *drop):
         if name not in table.file_columns:
-            option = {target: "--target", weights: "--weights"}.get(name, "--drop")
+            option = {weights: "--weights", **dict.fromkeys(wished, "--target")}.get(name, "--drop")
             raise TableError(
                 f"{path} has no column {name!r}{nearest(name, table.file_columns)}. Use {option} with one of "
                 f"{listed(table.file_columns)}."
@@ -142,15 +156,16 @@ def read_labelled(
     total = len(table.values)
     if total < _LEAST_ROWS:
         raise TableError(f"{path} has {counted(total, 'row')}. A fit needs at least {_LEAST_ROWS}.")
-    targets = classes(path, table, target, dialect) if are_classes else numbers(path, table, target)
-    is_known = targets != "" if are_classes else ~np.isnan(targets)
+    each = [classes(path, table, name, dialect) if are_classes else numbers(path, table, name) for name in wished]
+    targets = each[0] if len(wished) == 1 else np.column_stack(each)
+    is_known = np.all([values != "" if are_classes else ~np.isnan(values) for values in each], axis=0)
     num_unknown, weight = int(np.sum(~is_known)), np.zeros(0)
     if weights:
         weight = _weights(path, table, weights)
         is_known &= weight > 0
         weight = weight[is_known]
     targets = targets[is_known]
-    is_test = _held_out(path, target, len(is_known), targets, are_classes, test_fraction)
+    is_test = _held_out(path, wished, len(is_known), targets, are_classes, test_fraction)
     others = (*others, *drop)
     pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
     chosen = [name for name in table.names if name not in others]
@@ -160,9 +175,9 @@ def read_labelled(
     chosen = [name for name in chosen if name not in left_out]
     inputs = inputs[:, ~empty]
     if not chosen and not pairs:
-        found = "; ".join(f"{name!r}: {why}" for name, why in list(table.dropped.items())[:6] if name != target)
+        found = "; ".join(f"{name!r}: {why}" for name, why in list(table.dropped.items())[:6] if name not in wished)
         raise TableError(
-            f"{path}: expected a numeric column that varies besides the target {target!r}, found "
+            f"{path}: expected a numeric column that varies besides the target {listed(wished)}, found "
             f"{found or 'none'}. Text columns can be inputs with --categories NAME."
         )
     days = {name: inputs[:, chosen.index(name)] for name in table.dates if name in chosen}
@@ -175,7 +190,7 @@ def read_labelled(
     if are_classes:
         notes.append(class_counts(targets))
     if num_unknown:
-        notes.append(f"{num_unknown:,} of {total:,} rows have no {target!r} and are left out.")
+        notes.append(f"{num_unknown:,} of {total:,} rows have no {' or no '.join(map(repr, wished))} and are left out.")
     if weights:
         if num_without := total - num_unknown - count:
             notes.append(f"{counted(num_without, 'row')} of weight 0 {'is' if num_without == 1 else 'are'} left out.")
@@ -186,73 +201,11 @@ def read_labelled(
     names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))
     dated = tuple(name for name, cells in days.items() if np.nanmax(cells) > 1)  # not times of a day
     return LabelledTable(
-        *(inputs, targets, names, target, is_test, tuple(notes), tuple(pairs), tuple(parts)), days=dated, weights=weight
+        *(inputs, targets, names, ", ".join(wished), is_test, tuple(notes), tuple(pairs), tuple(parts)),
+        days=dated,
+        weights=weight,
+        several=wished if len(wished) > 1 else (),
     )
-
-
-def read_new(
-    path: Path, data: LabelledTable, *, are_classes: bool, dialect: Dialect = FOUND
-) -> tuple[Table, np.ndarray | None]:
-    """Read new rows.
-
-    Args:
-        path: The file.
-        data: The fitted data.
-        are_classes: Whether the target holds classes.
-        dialect: Format of the file.
-
-    Returns:
-        The table of inputs, and the targets if the file has them: NaN or an empty name where one is missing, classes by
-        the names of the fit. A category that the fit has not seen is :data:`OTHER` if the fit has that category,
-        otherwise missing. Targets of another kind than in the fit are left out, with a note.
-
-    Raises:
-        TableError: If a column is missing, or a numeric column holds text.
-    """
-    names = tuple(dict.fromkeys(name for name, _ in data.categories))
-    inputs = data.numbers
-    needed = if_all_there([*inputs, *names], [] if are_classes else [data.target])
-    of_fit = [*inputs, *names]
-    read = read_table(path, text=names, needed=needed, keep_constant=True, of_fit=of_fit, **dialect.options())
-    table = match_columns(read, inputs)
-    if names and table.is_by_position:
-        raise TableError(
-            f"{path}: expected the columns {listed([*inputs, *names])}, found {listed(read.file_columns)}. With "
-            "categories, columns are not matched by position. Name them as in the fit."
-        )
-    cells = {name: _known_categories(read, name, data, dialect) for name in names}
-    notes = [note for note in table.notes if _MISSING not in note]
-    for name, labels in cells.items():
-        levels = levels_of(data.categories, name)
-        is_new = encoding.unknown(labels, levels)
-        if is_new.any():
-            which = ("rare or new values", OTHER) if OTHER in levels else ("new values", "missing")
-            notes.append(
-                f"{int(is_new.sum())} of {len(labels)} rows have {which[0]} of {name!r}, such as "
-                f"{str(labels[is_new][0])!r}; they count as {which[1]}."
-            )
-    num_rows = len(table.values)
-    days = {name: table.values[:, inputs.index(name)] for name, _ in data.dates}
-    parts = (encoding.waves(days, data.dates, num_rows), encoding.indicators(cells, data.categories, num_rows))
-    values = np.hstack([table.values, *parts])
-    if np.isnan(values).any():
-        rows, counts = int(np.isnan(values).any(axis=1).sum()), missing_by_column(data.missing(values))
-        notes.append(
-            f"{rows} of {num_rows} rows have missing inputs ({counts}); their predictions average over draws of the "
-            "missing cells."
-        )
-    table = dataclasses.replace(table, names=data.names, values=values, notes=tuple(notes))
-    if table.is_by_position or data.target not in read.file_columns:
-        return table, None
-    if are_classes:
-        asked = {"columns": (), "text": (data.target,), "needed": inputs, "of_fit": of_fit}
-        read = read_table(path, **asked, **dialect.options())
-        targets, about = observed_classes(read, data.target, dialect, data.targets, data.is_as_written)
-    elif data.target in read.text:
-        targets, about = None, (LEFT_OUT.format(data.target, f"it is {read.dropped[data.target]}"),)
-    else:
-        targets, about = np.asarray(column(read, data.target), np.float64), ()
-    return dataclasses.replace(table, notes=(*table.notes, *about)), targets
 
 
 def save_labelled(path: Path, data: LabelledTable) -> None:
@@ -277,20 +230,26 @@ def load_labelled(path: Path) -> LabelledTable:
             is_as_written="is_as_written" in file and bool(file["is_as_written"]),
             days=tuple(map(str, file["days"].tolist())) if "days" in file else (),
             weights=file["weights"] if "weights" in file else np.zeros(0),
+            several=tuple(map(str, file["several"].tolist())) if "several" in file else (),
         )
 
 
 def _check_options(
-    path: Path, target: str, categories: Sequence[str], drop: Sequence[str], weights: str, test_fraction: float
+    path: Path,
+    targets: Sequence[str],
+    categories: Sequence[str],
+    drop: Sequence[str],
+    weights: str,
+    test_fraction: float,
 ) -> None:
-    if not target:
+    if not any(targets):
         raise TableError(f"{path}: expected the column to predict. Use --target NAME.")
     if not 0 <= test_fraction < 1:
         raise TableError(f"--test-fraction must be at least 0 and below 1, found {test_fraction}.")
     for option, names in (("--categories", categories), ("--drop", drop)):
-        if target in names:
-            raise TableError(f"{path}: {option} includes the target {target!r}, which cannot be an input.")
-    if weights and weights in (target, *categories, *drop):
+        if both := [name for name in targets if name in names]:
+            raise TableError(f"{path}: {option} includes the target {both[0]!r}, which cannot be an input.")
+    if weights and weights in (*targets, *categories, *drop):
         raise TableError(f"{path}: --weights {weights!r} is also the target, or in --categories or --drop.")
     both = [name for name in drop if name in categories]
     if both:
@@ -313,13 +272,14 @@ def _weights(path: Path, table: Table, name: str) -> np.ndarray:
 
 
 def _held_out(
-    path: Path, target: str, total: int, targets: np.ndarray, are_classes: bool, test_fraction: float
+    path: Path, wished: Sequence[str], total: int, targets: np.ndarray, are_classes: bool, test_fraction: float
 ) -> np.ndarray:
     """Choose the held-out rows among those with a target, the same fraction of each class."""
     count = len(targets)
     if count < _LEAST_ROWS:
         raise TableError(
-            f"{path}: {count} of {total} rows have a value of the target {target!r}. At least {_LEAST_ROWS} are needed."
+            f"{path}: {count} of {total} rows have a value of the target {listed(wished)}. At least {_LEAST_ROWS} are "
+            "needed."
         )
     number, order = round(test_fraction * count), np.random.default_rng(0).permutation(count)
     if are_classes:
@@ -373,7 +333,7 @@ def _notes_on_columns(
 ) -> list[str]:
     """Write notes on how the inputs were read and which columns are left out by default; others are no inputs."""
     unsaid = ("Columns left out", *(f"Column {name!r} counts the rows" for name in others))
-    notes = [note for note in table.notes if not note.startswith(unsaid) and _MISSING not in note]
+    notes = [note for note in table.notes if not note.startswith(unsaid) and MISSING not in note]
     names = dict.fromkeys(name for name, _ in pairs)
     why = {name: reason for name, reason in table.dropped.items() if reason not in ASKED_FOR and name not in names}
     why = {name: reason for name, reason in (why | left_out).items() if name not in others} if is_default else left_out
@@ -385,13 +345,6 @@ def _notes_on_columns(
         found = some_of([f"{name!r} ({part})" for name, part in parts])
         notes.append(f"The place of a date in a period is an input: {found}.")
     return notes
-
-
-def _known_categories(table: Table, name: str, data: LabelledTable, dialect: Dialect) -> np.ndarray:
-    """Return the categories in a column of new data, empty where one is missing."""
-    if data.is_as_written:
-        return as_names(table.text[name], dialect, levels_of(data.categories, name))
-    return np.array([cell if cell not in dialect.blank else "" for cell in map(str.strip, table.text[name])])
 
 
 def _described(name: str, levels: Sequence[str]) -> str:

@@ -46,7 +46,8 @@ def judged_by_predictions(findings: Sequence[Finding], draws: Mapping[str, np.nd
 
     Args:
         findings: The findings.
-        draws: ``fit`` (chain, draw, row) and ``noise`` (chain, draw), or ``log_odds`` (chain, draw, row).
+        draws: ``fit`` (chain, draw, row) and ``noise`` (chain, draw), for each of several targets ``fit of a`` and
+            ``noise of a``; or ``log_odds`` (chain, draw, row).
 
     Returns:
         The findings, the most severe first.
@@ -60,7 +61,7 @@ def judged_by_predictions(findings: Sequence[Finding], draws: Mapping[str, np.nd
     if any(finding.title in _SEVERITIES for finding in adapted):
         error, is_accurate = _monte_carlo_error(draws)
         if is_accurate:
-            fits = draws["fit" if "fit" in draws else "log_odds"]
+            fits = np.concatenate([draws[name] for name in draws if name.startswith(("fit", "log_odds"))], axis=2)
             note = Finding(
                 "note",
                 "Chains that move slowly",
@@ -77,6 +78,9 @@ def _monte_carlo_error(draws: Mapping[str, np.ndarray]) -> tuple[str, bool]:
     if "log_odds" in draws:
         error = float(np.max(mcse(1 / (1 + np.exp(-draws["log_odds"])))))
         return f"the predicted probabilities is at most {error:.3f}", error <= _ACCURATE_PROBABILITY
-    fit, noise = draws["fit"], draws.get("noise", np.zeros(1))
-    error = float(np.max(mcse(fit) / np.sqrt(fit.var(axis=(0, 1)) + np.mean(noise**2))))
+    error = max(
+        float(np.max(mcse(fit) / np.sqrt(fit.var(axis=(0, 1)) + np.mean(draws.get(f"noise{name[3:]}", 0.0) ** 2))))
+        for name, fit in draws.items()
+        if name.startswith("fit")
+    )
     return f"a prediction is at most {100 * error:.0f} % of its standard deviation", error <= _ACCURATE

@@ -12,7 +12,7 @@ from geodax.app.mlp.about import write_data, write_model
 from geodax.app.mlp.draws import identified_draws
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.importance import Importance, partial_dependence, permutation_importance
-from geodax.app.mlp.results import NETWORK, Results, answer, results
+from geodax.app.mlp.results import NETWORK, Results, answer, each_target, results
 from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded, with_error
@@ -70,14 +70,22 @@ def write_report(
         subtitle=f"Bayesian network {widths}, {law}, {len(data.train[0]) - aside} rows fitted{calibrating}, "
         f"{counted(len(data.names), 'input')}",
     )
-    found = results(model, data)
-    importance = permutation_importance(model, data, found.rows)
-    _summary(report, found, importance, data, config)
+    parts = each_target(model, data)
+    found = [results(*part) for part in parts]
+    importances = [permutation_importance(*part, each.rows) for part, each in zip(parts, found, strict=True)]
+    report.section("Summary")
+    for (_, own), each, importance in zip(parts, found, importances, strict=True):
+        if data.several:
+            report.subsection(own.target)
+        _summary(report, each, importance, own, config)
     verdict(report, findings)
-    report.section(("Held-out rows" if found.rows.is_held_out else "Fitted rows") + " in detail")
-    (_classes if is_classifier else _numbers)(report, model, data, found)
-    _inputs(report, model, data, importance)
-    write_model(report, model, data.target)
+    for part, each, importance in zip(parts, found, importances, strict=True):
+        of_target = f": {part[1].target}" if data.several else ""
+        report.section(("Held-out rows" if each.rows.is_held_out else "Fitted rows") + f" in detail{of_target}")
+        (_classes if is_classifier else _numbers)(report, *part, each)
+        report.section(f"Which inputs matter{of_target}")
+        _inputs(report, *part, importance)
+    write_model(report, model, data.target_names)
     write_data(report, data, config["notes"])
     watched = (
         "`log_odds`, the log odds of the most probable class on some fitted rows"
@@ -92,7 +100,6 @@ def write_report(
 def _summary(
     report: Report, found: Results, importance: Importance, data: LabelledTable, config: Mapping[str, Any]
 ) -> None:
-    report.section("Summary")
     report.text(answer(found, data.target))
     report.table(
         found.table(),
@@ -230,9 +237,8 @@ def _curves(found: Results, names: list[str]) -> dict[str, tuple[np.ndarray, np.
 
 
 def _inputs(report: Report, model: Any, data: LabelledTable, importance: Importance) -> None:
-    """Write the section on the inputs."""
+    """Write what is known of the inputs."""
     is_classifier = hasattr(model, "classes_")
-    report.section("Which inputs matter")
     quantity = "increase of the log loss, in nats" if is_classifier else "decrease of R²"
     report.figure(
         figures.importance_figure(importance.scores, f"{quantity}, if the input is permuted"),

@@ -120,13 +120,28 @@ class Results:
         """Return the rows of a table: the name of a score, then the score of each model with its standard error."""
         return scored.rows(self.scores)
 
-    def lines(self) -> tuple[str, ...]:
-        """Return the table as aligned lines of text."""
-        aligned = [*scored.lines(self.rows.words, self.scores)]
+    def lines(self, target: str = "") -> tuple[str, ...]:
+        """Return the table as aligned lines of text.
+
+        Args:
+            target: Name of the target if the network has several.
+
+        Returns:
+            The lines.
+        """
+        corner = f"{target}, {self.rows.words}" if target else self.rows.words
+        aligned = [*scored.lines(corner, self.scores)]
         if others := self.rows.left_out:
             whose = "a class" if others == 1 else "classes"
             aligned.append(f"{others} more held-out rows are of {whose} that no fitted row has.")
         return (*aligned, self.rows.caution) if self.rows.caution else tuple(aligned)
+
+
+def each_target(model: Any, data: LabelledTable) -> list[tuple[Any, LabelledTable]]:
+    """Return the fitted estimator and its data for each target alone."""
+    if not data.several:
+        return [(model, data)]
+    return [(model.for_target(k), data.for_target(k)) for k in range(len(data.several))]
 
 
 def results(model: Any, data: LabelledTable) -> Results:

@@ -3,7 +3,7 @@
 import abc
 import csv
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.mlp.draws import identified_draws
-from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, read_new, save_labelled
+from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, save_labelled
 from geodax.app.mlp.mixing import about_ensemble, judged_by_predictions
-from geodax.app.mlp.results import results
+from geodax.app.mlp.new_rows import read_new
+from geodax.app.mlp.results import each_target, results
 from geodax.app.run_folder.files import number_text
 from geodax.app.tables.assembly import about_missing
 from geodax.app.tables.dialect import FOUND, Dialect
@@ -68,7 +69,7 @@ class AbstractMLPRun(AbstractRunKind):
             others = f"{len(aside)} of the other {len(data.train[0])} rows"
             notes.append(f"{others} calibrate conformal predictions, {len(fitted)} are fitted.")
         data = dataclasses.replace(data, notes=(*notes, *self.about_fit(model, data)))
-        return data, {"columns": [*data.names, data.target], "notes": list(data.notes)}
+        return data, {"columns": [*data.names, *data.target_names], "notes": list(data.notes)}
 
     def save(self, path: Path, data: LabelledTable) -> None:
         save_labelled(path, data)
@@ -110,7 +111,8 @@ class AbstractMLPRun(AbstractRunKind):
 
     def results(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
         """Return the scores of the network and of simpler models, one line per score."""
-        return results(model, data).lines()
+        parts = each_target(model, data)
+        return tuple(line for part in parts for line in results(*part).lines(part[1].target if data.several else ""))
 
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
         from geodax.app.mlp.report import write_report  # loads Matplotlib
@@ -122,10 +124,13 @@ class AbstractMLPRun(AbstractRunKind):
     ) -> tuple[str, ...]:
         """Write predictions of new rows with their uncertainty, and scores where the target is known."""
         table, targets = read_new(file, data, are_classes=self.are_classes, dialect=dialect)
-        heading, columns = self.table(model, table.values, targets)
-        _write(path, table, data.target, [data.target, *heading], columns)
+        parts = [
+            self.table(one, table.values, _of_target(targets, k) if data.several else targets)
+            for k, (one, _) in enumerate(each_target(model, data))
+        ]
+        _write(path, table, data.target_names, parts)
         notes = tuple(note for note in table.notes if not note.startswith(("Columns left out", "Left out")))
-        others = [name for name in table.set_aside if name != data.target]
+        others = [name for name in table.set_aside if name not in data.target_names]
         if others:
             notes = (*notes, f"Left out, because the model does not use them: {listed(others)}.")
         return notes if targets is None else (*notes, *self.about_targets(model, targets))
@@ -216,10 +221,22 @@ def _about_missing(data: LabelledTable, model: Any) -> tuple[str, ...]:
     return (about_missing(data.inputs, data.missing(data.inputs)) + whether,)
 
 
-def _write(path: Path, table: Table, target: str, heading: list[str], columns: list[np.ndarray]) -> None:
-    """Write one line for each row of the file."""
-    text = {name: values for name, values in table.text.items() if name != target}
-    own = [*apart(heading[:1], ["row", *heading[1:]]), *heading[1:]]
+def _of_target(targets: np.ndarray | None, number: int) -> np.ndarray | None:
+    """The cells of one of several targets; None if the file has none."""
+    own = None if targets is None else targets[:, number]
+    return None if own is None or np.isnan(own).all() else own
+
+
+def _write(
+    path: Path, table: Table, targets: Sequence[str], parts: Sequence[tuple[list[str], list[np.ndarray]]]
+) -> None:
+    """Write one line for each row of the file: headings and columns for each target, its own first."""
+    text = {name: values for name, values in table.text.items() if name not in targets}
+    prefixes = [""] if len(targets) == 1 else [f"{name}_" for name in targets]
+    words = [[prefix + word for word in part[0]] for prefix, part in zip(prefixes, parts, strict=True)]
+    named = apart(targets, ["row", *(word for each in words for word in each)])
+    own = [word for name, each in zip(named, words, strict=True) for word in (name, *each)]
+    columns = [values for _, each in parts for values in each]
     with open(path, "w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(["row", *apart(text, ["row", *own]), *own])

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from geodax.models.mlp.classifier import BayesianMLPClassifier
     from geodax.models.mlp.ensembles import NetworkEnsemble
     from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+    from geodax.models.mlp.laplace import LaplaceInference
     from geodax.models.mlp.regressor import BayesianMLPRegressor
     from geodax.models.mlp.stochastic import StochasticGradientMCMC
     from geodax.models.mlp.variational import MCDropout, MeanField, NaturalGradient, NoisyKFAC, VariationalInference
@@ -20,6 +21,7 @@ __getattr__ = names_from(
         "BayesianMLPRegressor": "regressor",
         "Form": "inference",
         "INFERENCES": "inference",
+        "LaplaceInference": "laplace",
         "MCDropout": "variational",
         "MeanField": "variational",
         "NaturalGradient": "variational",
@@ -37,6 +39,7 @@ __all__ = [
     "BayesianMLPRegressor",
     "Form",
     "INFERENCES",
+    "LaplaceInference",
     "MCDropout",
     "MeanField",
     "NaturalGradient",

@@ -26,7 +26,7 @@ from geodax.models.missing import (
     require_values,
     with_draws,
 )
-from geodax.models.mlp import ensembles, stochastic, variational  # noqa: F401 - they register their inferences
+from geodax.models.mlp import ensembles, laplace, stochastic, variational  # noqa: F401 - they register their inferences
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
 from geodax.models.mlp.options import MLPOptions
 from geodax.models.mlp.weights import row_weights

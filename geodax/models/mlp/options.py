@@ -21,7 +21,8 @@ class MLPOptions:
             the last weights: orthonormal layers preserve lengths, so only the last layer scales the outputs.
         inference: Inference method: "mcmc"; "ensemble", num_chains networks trained independently for num_warmup steps;
             "swag" or "multi-swag", the same for one or num_chains networks, then num_samples draws a chain from normal
-            distributions around the path of gradient descent with the learning rate step_size; "whvi", "mean-field",
+            distributions around the path of gradient descent with the learning rate step_size; "laplace", an ensemble
+            and num_samples draws of the Laplace approximation of each network's last layer; "whvi", "mean-field",
             "mc-dropout", "ivon" or "noisy-kfac", which fit a variational posterior for each chain with num_warmup steps
             and the initial learning rate step_size, then draw num_samples networks from it. These take batches of
             batch_size and ignore the other sampler options. Or another name in geodax.models.mlp.INFERENCES, or a

@@ -1,13 +1,15 @@
 """Regression by a Bayesian network of dense layers."""
 
+import copy
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from geodax import _checks, nn
 from geodax._wording import argument
@@ -31,7 +33,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
     Inputs are standardised internally, and targets too, except counts, whose network's output is the logarithm of the
     mean relative to the mean of y, and those of a custom likelihood. y may have several columns: targets with a common
     network, which are independent given its outputs and have their own noise; predictions then have an axis more, and
-    log densities are joint. Otherwise as :class:`BayesianMLPClassifier`.
+    log densities are joint; :meth:`for_target` has those of one target. Otherwise as :class:`BayesianMLPClassifier`.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout; a variable for each array of the network, in standardised
@@ -46,6 +48,8 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         >>> model = BayesianMLPRegressor(widths=(50,), random_state=0).fit(X, y)  # doctest: +SKIP
         >>> mean, deviation = model.predict(X_new, return_std=True)  # doctest: +SKIP
     """
+
+    _column = None  # of the outputs, see for_target
 
     def __sklearn_tags__(self) -> Tags:
         """Declare that several targets are allowed."""
@@ -209,6 +213,35 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         if self.likelihood in COUNTS:
             return found._replace(lower=np.maximum(np.ceil(found.lower), 0.0), upper=np.floor(found.upper))
         return found
+
+    def for_target(self, number: int) -> "BayesianMLPRegressor":
+        """Return the predictions of one of several targets, as a fitted estimator of that target alone.
+
+        Args:
+            number: Index of the target among the columns of y.
+
+        Returns:
+            An estimator whose predictions have no axis of targets; it shares the draws, and cannot be fitted.
+
+        Raises:
+            ValueError: If y had one column, the index is out of range, or the likelihood is a custom one.
+        """
+        owner = "BayesianMLPRegressor.for_target"
+        check_is_fitted(self)
+        if self._num_targets is None or isinstance(self.likelihood, nn.CustomLikelihood):
+            raise ValueError(f"{owner}: expected a fit to several targets with a likelihood given by name.")
+        number = _checks.whole(owner, "number", number, least=0, most=self._num_targets - 1)
+        found = copy.copy(self)
+        found._column, found._num_targets = number, None
+        centers, spreads = np.asarray(self.target_center_), np.asarray(self.target_spread_)
+        found.target_center_, found.target_spread_ = float(centers[number]), float(spreads[number])
+        if hasattr(self, "calibration_"):
+            found.calibration_ = tuple(part[:, number] for part in self.calibration_)
+        return found
+
+    def _outputs(self, inputs: np.ndarray) -> Iterator[Any]:
+        for block in super()._outputs(inputs):
+            yield block if self._column is None else tuple(part[..., self._column] for part in block)
 
     def _distribution(self, *parameters: np.ndarray) -> Any:
         """Distributions of targets in their units, from parameters of the network."""
