@@ -21,11 +21,12 @@ _ACCURATE = 0.1  # of the standard deviation of a prediction: a squared error th
 _ACCURATE_PROBABILITY = 0.02
 
 
-def about_ensemble(num_networks: int) -> list[Finding]:
-    """Say what stands in place of findings about chains, where each network is trained by itself and drawn once.
+def about_ensemble(num_networks: int, num_draws: int) -> list[Finding]:
+    """Say what stands in place of findings about chains, where networks are trained by themselves.
 
     Args:
         num_networks: Number of networks.
+        num_draws: Number of independent draws around each.
 
     Returns:
         A note.
@@ -33,9 +34,10 @@ def about_ensemble(num_networks: int) -> list[Finding]:
     return [
         Finding(
             "note",
-            "A deep ensemble",
-            f"{num_networks} networks were trained independently: they are not draws of a Markov chain, so R-hat and "
-            "effective sample sizes say nothing about them.",
+            "A deep ensemble" if num_draws == 1 else "Draws around several networks",
+            f"{num_networks} networks were trained independently"
+            + ("" if num_draws == 1 else f", and {num_draws} weights drawn independently around each")
+            + ": they are not draws of a Markov chain, so R-hat and effective sample sizes say nothing about them.",
             "Judge the ensemble by the held-out rows; --num-chains sets the number of networks.",
         )
     ]

@@ -25,6 +25,7 @@ from geodax.diagnostics.findings import Finding, check
 from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.regressor import COUNTS, BayesianMLPRegressor
 
+_AROUND_NETWORKS = ("laplace", "multi-swag")  # inferences whose draws are independent
 _COVERAGE = 0.9
 _READING = ("target", "categories", "drop", "weights", "test_fraction")  # options that are not the estimator's
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
@@ -104,8 +105,9 @@ class AbstractMLPRun(AbstractRunKind):
 
     def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
         sizes = model.posterior_["posterior"].sizes
-        if sizes["draw"] == 1 and config["options"]["inference"] == "ensemble":
-            return about_ensemble(sizes["chain"])
+        inference = config["options"]["inference"]
+        if inference in _AROUND_NETWORKS or (inference == "ensemble" and sizes["draw"] == 1):
+            return about_ensemble(sizes["chain"], sizes["draw"])
         draws, stats = self.summarized(data, model)
         return judged_by_predictions(check(draws, stats), draws)
 
