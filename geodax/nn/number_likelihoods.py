@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Float
-from scipy import stats
 
 from geodax import _checks
 from geodax._types import Array, Position, PyTree, Scalar
@@ -125,6 +124,8 @@ class StudentTLikelihood(AbstractLikelihood):
     def distribution(self, *parameters: np.ndarray) -> Any:
         """Return t distributions."""
         locations, log_scale = parameters
+        from scipy import stats  # takes half a second to import
+
         return stats.t(self.degrees_of_freedom, locations, np.exp(log_scale))
 
 
@@ -166,6 +167,8 @@ class PoissonLikelihood(AbstractLikelihood):
 
     def distribution(self, *parameters: np.ndarray) -> Any:
         """Return Poisson distributions."""
+        from scipy import stats  # as above
+
         return stats.poisson(np.exp(parameters[0]))
 
 
@@ -221,6 +224,8 @@ class NegativeBinomialLikelihood(AbstractLikelihood):
     def distribution(self, *parameters: np.ndarray) -> Any:
         """Return negative binomial distributions."""
         log_mean, log_dispersion = parameters
+        from scipy import stats  # as above
+
         return stats.nbinom(np.exp(-log_dispersion), 1.0 / (1.0 + np.exp(log_mean + log_dispersion)))
 
 
