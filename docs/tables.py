@@ -486,7 +486,8 @@ def time_to_answer(facts: dict) -> list[str]:
     loads = [row["load_average"] for row in facts["rows"]]
     headings = ["cold: processor (clock), s", "again: processor (clock), s", "runs", "smallest bulk ESS", "z"]
     rows = {}
-    for row in facts["rows"]:
+    order = list(dict.fromkeys(row["target"] for row in facts["rows"]))
+    for row in sorted(facts["rows"], key=lambda row: order.index(row["target"])):
         times = [
             f"{row[f'{when}_processor_seconds']:.1f} ({row[f'{when}_clock_seconds']:.1f})" for when in ("cold", "again")
         ]

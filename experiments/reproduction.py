@@ -105,7 +105,7 @@ PAPERS: Mapping[str, tuple[Item, ...]] = {
              "our addition: the available classification sets; the regression sets are those of table 2",
              "hours of a core: fits of 50,500 steps"),
         Item("Table 2", "regression sets, one hidden layer", "walsh_hadamard/table_2", "walsh-hadamard.md#regression-and-classification",
-             "noisy K-FAC on yacht, Boston, energy and 12 splits of concrete so far; the paper does not give its settings",
+             "the paper does not give the settings of noisy K-FAC",
              "some 17 hours of a core: 725 fits of 50,500 steps"),
         Item("Tables 3 to 5, figure 3", "architectures for CIFAR-10", "walsh_hadamard/cifar10", "walsh-hadamard.md#regression-and-classification",
              "filter response for batch normalisation, without which batches would make no posterior",
