@@ -132,32 +132,33 @@ def _mean(
 
 def whole(batch: PyTree, position: PyTree) -> PyTree:
     """Within :func:`mean_over_parts`: gather the leaves of a position that are split."""
-    if not isinstance(batch, Part) or not batch.model_axes:
-        return position
-
-    def gathered(leaf: Array, spec: PartitionSpec) -> Array:
-        for number, axis in enumerate(axes_of(spec)):
-            if axis:
-                leaf = jax.lax.all_gather(leaf, axis, axis=number, tiled=True)
-        return leaf
-
-    leaves, structure = jax.tree.flatten(position)
-    return structure.unflatten(list(map(gathered, leaves, batch.split)))
+    return _over_axes(
+        batch, position, lambda leaf, name, number: jax.lax.all_gather(leaf, name, axis=number, tiled=True)
+    )
 
 
 def scattered(batch: PyTree, gradient: PyTree) -> PyTree:
     """Within :func:`gradients_over_parts`: sum gradients at a whole position, and keep those of own entries."""
-    if not isinstance(batch, Part) or not batch.model_axes:
-        return gradient
+    return _over_axes(
+        batch,
+        gradient,
+        lambda leaf, name, number: jax.lax.psum_scatter(leaf, name, scatter_dimension=number, tiled=True),
+    )
 
-    def summed(leaf: Array, spec: PartitionSpec) -> Array:
-        for number, axis in enumerate(axes_of(spec)):
-            if axis:
-                leaf = jax.lax.psum_scatter(leaf, axis, scatter_dimension=number, tiled=True)
+
+def _over_axes(batch: PyTree, tree: PyTree, collective: Callable[[Array, tuple[str, ...], int], Array]) -> PyTree:
+    """Apply a collective to each axis of a leaf that is split."""
+    if not isinstance(batch, Part) or not batch.model_axes:
+        return tree
+
+    def applied(leaf: Array, spec: PartitionSpec) -> Array:
+        for number, name in enumerate(axes_of(spec)):
+            if name:
+                leaf = collective(leaf, name, number)
         return leaf
 
-    leaves, structure = jax.tree.flatten(gradient)
-    return structure.unflatten(list(map(summed, leaves, batch.split)))
+    leaves, structure = jax.tree.flatten(tree)
+    return structure.unflatten(list(map(applied, leaves, batch.split)))
 
 
 def value_and_gradient(function: Callable[[PyTree], Array], batch: PyTree, position: PyTree) -> tuple[Array, PyTree]:

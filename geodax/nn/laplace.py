@@ -66,8 +66,7 @@ def last_layer_laplace(
             not a Gauss-Newton matrix.
     """
     batch_size = _checks.whole("last_layer_laplace", "batch_size", batch_size)
-    # a family over one vector, also of a layer that is split over devices
-    over = GaussianOver(where(network), "low-rank", rank=1, prior_variance=prior_variance)
+    over = GaussianOver(where(network), "full", prior_variance=prior_variance)
     mean: Any = over.family.location
     data = jax.tree.map(jnp.asarray, data)
     num_data = _num_examples("last_layer_laplace", data)

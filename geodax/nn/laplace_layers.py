@@ -33,6 +33,7 @@ from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.nn.gauss_newton import Block, Taps
 from geodax.nn.likelihoods import WithNoise, apply_network
+from geodax.nn.linearised import linearised
 from geodax.vi.dense import extended, layers_at, matrix_of, replaced, with_matrix
 from geodax.vi.families import normal
 from geodax.vi.modules import AbstractWhole
@@ -273,10 +274,7 @@ class LaplacePosterior(AbstractWhole):
         x = jax.tree.map(jnp.asarray, x)
 
         def once(key: PRNGKey) -> Array:
-            steps = self._steps(key)
-            zeros = [jnp.zeros_like(step) for step in steps]
-            y, change = jax.jvp(lambda steps: apply_network(self._moved(steps), x), (zeros,), (steps,))
-            return y + change
+            return apply_network(linearised(self.network, self.sample(key)), x)
 
         return jax.lax.map(once, jax.random.split(key, num_samples))
 

@@ -11,12 +11,16 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from geodax import _checks
 from geodax._precision import full_precision
 from geodax._types import Adaptation, Array, Description, Position, PyTree
 from geodax.run.feeding import Feed
 from geodax.run.records import records
 from geodax.run.sharding import CHAIN_AXIS, all_chains, data_axis, over_chains, own_chains
 from geodax.run.split import Split
+
+MANY_CHAINS = 16
+"""From this number on, chains are tuned together."""
 
 
 @runtime_checkable
@@ -44,6 +48,20 @@ def bound(algorithm: Sampler, args: tuple) -> Sampler:
     """The sampler with arguments of its log density."""
     bind = description_of(algorithm).bind
     return bind(*args) if args and bind is not None else algorithm
+
+
+def chain_method_of(chosen: Any, algorithm: Sampler, num_chains: int) -> str:
+    """The method asked for, or the default: one after the other for few chains of a ragged sampler on CPUs."""
+    if chosen == "parallel":
+        raise ValueError(
+            'sample: chain_method="parallel" of NumPyro, one chain on each device, is devices="all" here; chain_method '
+            'says how those of one device are run, "vectorized" or "sequential".'
+        )
+    if chosen is not None:
+        _checks.chosen("sample", "chain_method", chosen, ("vectorized", "sequential"))
+        return chosen
+    is_ragged = description_of(algorithm).is_ragged and num_chains < MANY_CHAINS
+    return "sequential" if is_ragged and jax.default_backend() == "cpu" else "vectorized"
 
 
 class Totals(NamedTuple):

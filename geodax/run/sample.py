@@ -22,7 +22,15 @@ from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import Batches, Stream
 from geodax.run import hosts
-from geodax.run.advance import Sampler, bound, build_advance, description_of, steps_of
+from geodax.run.advance import (
+    MANY_CHAINS,
+    Sampler,
+    bound,
+    build_advance,
+    chain_method_of,
+    description_of,
+    steps_of,
+)
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of
 from geodax.run.driver import Checkpoints, drive
 from geodax.run.errors import CheckpointError
@@ -50,7 +58,6 @@ from geodax.run.warm_starts import GROUP, adapted_values, as_dataset, with_adapt
 
 _BUFFER_BYTES = 8 << 20
 _LONGEST_BUFFER = 512
-_MANY_CHAINS = 16  # from this number on, chains are tuned together
 
 
 def sample(
@@ -148,7 +155,7 @@ def sample(
     keep_on_disk()
     num_samples, num_warmup, num_chains, thinning = _counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
-    chain_method = _chain_method(chain_method, algorithm, num_chains)
+    chain_method = chain_method_of(chain_method, algorithm, num_chains)
     rng_key = _checks.random_key("sample", rng_key)
     adapt, is_joint = _adaptation(algorithm, num_chains)
     if adapt is not None and num_warmup == 0 and warm_start is None:
@@ -346,7 +353,7 @@ def _begin(
 def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[..., Adaptation] | None, bool]:
     """The adaptation of the sampler, and whether it is joint for all chains."""
     alone, jointly = (getattr(algorithm, name, None) for name in ("adapt", "adapt_jointly"))
-    is_joint = jointly is not None and (num_chains >= _MANY_CHAINS or alone is None)
+    is_joint = jointly is not None and (num_chains >= MANY_CHAINS or alone is None)
     return (jointly if is_joint else alone), is_joint
 
 
@@ -377,19 +384,6 @@ def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: A
     _checks.number("sample", "checkpoint_seconds", checkpoint_seconds, least=0.0)
     if not callable(progress) and not isinstance(progress, bool):
         raise TypeError(f"sample: progress must be True, False or a function, found {_checks.described(progress)}.")
-
-
-def _chain_method(chosen: Any, algorithm: Sampler, num_chains: int) -> str:
-    if chosen == "parallel":
-        raise ValueError(
-            'sample: chain_method="parallel" of NumPyro, one chain on each device, is devices="all" here; chain_method '
-            'says how those of one device are run, "vectorized" or "sequential".'
-        )
-    if chosen is not None:
-        _checks.chosen("sample", "chain_method", chosen, ("vectorized", "sequential"))
-        return chosen
-    is_ragged = description_of(algorithm).is_ragged and num_chains < _MANY_CHAINS
-    return "sequential" if is_ragged and jax.default_backend() == "cpu" else "vectorized"
 
 
 def _counts(num_samples: Any, num_warmup: Any, num_chains: Any, thinning: Any) -> tuple[int, int, int, int]:

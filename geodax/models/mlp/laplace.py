@@ -50,8 +50,7 @@ class LaplaceInference(AbstractInference):
         num_chains: Number of networks, trained side by side.
         num_samples: Number of draws around each network.
         structure: ``"kronecker"``, ``"diagonal"`` or ``"full"``, as for :func:`geodax.nn.laplace_posterior`.
-        layers: ``"last"``, the others keep their trained weights; or ``"all"``, for which the Kronecker form has too
-            many effective parameters where rows are few, and the noise is too large.
+        layers: ``"last"``, the others keep their trained weights; or ``"all"``.
     """
 
     batch_size: int | None = None
