@@ -1,8 +1,12 @@
 """Findings about the mixing of a network's chains, judged by what they mean for predictions."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import xarray as xr
 
+from geodax.app.families import run_kind
 from geodax.app.mlp.mixing import judged_by_predictions
 from geodax.diagnostics.findings import check
 
@@ -35,3 +39,17 @@ def test_slow_chains_of_a_classifier_are_judged_by_probabilities(place, is_sharp
 def test_nothing_is_added_to_chains_that_agree():
     draws = {"fit": np.random.default_rng(0).standard_normal((4, 1000, 3)), "noise": chains(0.0)[..., 0]}
     assert not [f for f in judged_by_predictions(check({"fit": draws["fit"]}, {}), draws)]
+
+
+@pytest.mark.parametrize(
+    ("inference", "num_draws", "title"),
+    [
+        ("ensemble", 1, "A deep ensemble"),
+        *((name, 9, "Draws around several networks") for name in ("laplace", "multi-swag")),
+    ],
+)
+def test_independent_networks_are_no_markov_chain(inference, num_draws, title):
+    """Catches advice to draw more because R-hat sees that networks differ, as they should."""
+    model = SimpleNamespace(posterior_={"posterior": xr.Dataset({"x": (("chain", "draw"), np.zeros((4, num_draws)))})})
+    (found,) = run_kind("regressor").diagnose({"options": {"inference": inference}}, None, model)
+    assert (found.severity, found.title) == ("note", title)

@@ -7,6 +7,7 @@ import pytest
 
 import geodax as gx
 from geodax.data.parts import draw_part
+from geodax.run.feeding import make_feed
 
 IMAGES, LABELS = np.arange(60, dtype=np.float32).reshape(10, 2, 3), np.arange(10, dtype=np.int32)
 
@@ -60,6 +61,20 @@ def test_devices_share_the_augmented_batch(key):
     whole = batches.draw(jax.random.clone(key), jnp.int32(3))
     np.testing.assert_array_equal(x, whole[0])
     np.testing.assert_array_equal(y, whole[1])
+
+
+def test_batches_of_all_examples_are_augmented_for_each_chain(key):
+    """Without an augmentation all chains get the examples as they are; catches that with one."""
+    chains, number = jax.random.split(key, 2), jnp.int32(0)
+    for augment in (None, flipped):
+        feed = make_feed(gx.data.batches((IMAGES, LABELS), batch_size=10, augment=augment), 1)
+        x, y = feed.draw(feed.load(0, 0), chains, number, number)
+        if augment is None:
+            np.testing.assert_array_equal(x, IMAGES)
+        else:
+            assert x.shape == (2, *IMAGES.shape)
+            assert (x[0] != x[1]).any()
+        np.testing.assert_array_equal(jnp.broadcast_to(y, (2, 10)), np.stack([LABELS] * 2))
 
 
 def test_what_is_no_augmentation_is_refused():

@@ -28,6 +28,16 @@ def test_it_follows_the_largest_curvature(key, sampler, truth):
     np.testing.assert_allclose(draws["sample_stats"]["step_size"].values, truth, rtol=1e-3)
 
 
+def test_curvature_is_measured_at_random_distances():
+    """Catches a measurement at the position itself, which may be a pole that the chain hardly leaves."""
+    algorithm = gx.sghmc(lambda x: -jnp.sum(x**4))
+    adaptation, state = algorithm.adapt(200, None), algorithm.init(jnp.full(3, 0.5))
+    update = jax.jit(lambda key: adaptation.update(key, adaptation.init(state), state, None, jnp.int32(0))[0].growth)
+    found = np.array([update(jax.random.key(number)) for number in (0, 1, 2, 0)])
+    assert found[3] == found[0]
+    assert len(set(found.tolist())) == 3
+
+
 def normal_mean(num_data):
     """The mean of normal laws of precision 1 and 4; the prior has precision 1."""
     scales = jnp.array([1.0, 0.5])
