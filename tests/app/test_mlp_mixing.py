@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 from geodax.app.families import run_kind
+from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.mixing import judged_by_predictions
 from geodax.diagnostics.findings import check
 
@@ -51,5 +52,6 @@ def test_nothing_is_added_to_chains_that_agree():
 def test_independent_networks_are_no_markov_chain(inference, num_draws, title):
     """Catches advice to draw more because R-hat sees that networks differ, as they should."""
     model = SimpleNamespace(posterior_={"posterior": xr.Dataset({"x": (("chain", "draw"), np.zeros((4, num_draws)))})})
-    (found,) = run_kind("regressor").diagnose({"options": {"inference": inference}}, None, model)
+    data = LabelledTable(np.zeros((2, 1)), np.zeros(2), ("x",), "y", np.zeros(2, bool), ())
+    (found,) = run_kind("regressor").diagnose({"options": {"inference": inference}}, data, model)
     assert (found.severity, found.title) == ("note", title)
