@@ -1,14 +1,15 @@
-"""Names of a package that are imported on first access (PEP 562)."""
+"""Names of a package, and modules, that are imported on first access."""
 
 import importlib
 import importlib.util
 import sys
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
 
 def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """Make the ``__getattr__`` of a package.
+    """Make the ``__getattr__`` of a package (PEP 562).
 
     Args:
         package: ``__name__`` of the package.
@@ -30,3 +31,15 @@ def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
         return found
 
     return get
+
+
+def defer(name: str) -> None:
+    """Let the first access to its attributes import a module, instead of an ``import`` that never uses it."""
+    sys.modules.setdefault(name, _Deferred(name))
+
+
+class _Deferred(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)

@@ -24,6 +24,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from geodax._lazy import defer
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command.
@@ -34,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code, see :func:`geodax.app.commands.entry.run_command`.
     """
+    defer("scipy.stats")  # 0.7 seconds; scikit-learn's base class imports it and uses nothing of it
     try:  # the imports take a second or more, in which one can think better of it
         with _remembered_interruption():
             from geodax.app.commands.entry import run_command

@@ -37,7 +37,6 @@ from geodax._types import Array, Position, PyTree, Scalar
 from geodax.diagnostics import remedies
 from geodax.diagnostics.finding import Finding
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.nn.structure import geometry
 from geodax.run.blocks import number_blocks
 from geodax.run.draws import open_draws
 from geodax.run.positions import position_variables, positions_at
@@ -91,7 +90,11 @@ def configurational_temperature(
     num_chains, num_draws = next(iter(variables.values())).shape[:2]
     if num_draws < 2:
         raise ValueError(f"{owner}: each chain has {num_draws} draw; a spread needs at least two.")
-    is_flat = jax.tree.leaves((geometry(like) if manifold is None else manifold).is_flat(like))
+    if manifold is None:
+        from geodax.nn.structure import geometry
+
+        manifold = geometry(like)
+    is_flat = jax.tree.leaves(manifold.is_flat(like))
     size = sum(leaf.size for leaf, flat in zip(jax.tree.leaves(like), is_flat, strict=True) if flat)
     if not size:
         raise ValueError(f"{owner}: the position has no Euclidean array, so it has no such temperature.")

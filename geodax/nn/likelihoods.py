@@ -33,9 +33,9 @@ import numpy as np
 from jaxtyping import Float
 
 from geodax import _checks, _tree
+from geodax._normal import Normal
 from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.nn.densities import python_number
-from geodax.nn.normal import Normal
 from geodax.vi.modules import Rows
 
 Apply = Callable[[Position, PyTree], Array]

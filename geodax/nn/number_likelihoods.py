@@ -19,6 +19,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Float
 
 from geodax import _checks
+from geodax._normal import Normal
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.nn.densities import python_number
 from geodax.nn.likelihoods import (
@@ -31,7 +32,6 @@ from geodax.nn.likelihoods import (
     require_shape,
     spread_over,
 )
-from geodax.nn.normal import Normal
 
 _LARGE_SIZE = 100.0  # from here on differences of log gamma functions in single precision lose digits
 

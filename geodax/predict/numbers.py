@@ -8,7 +8,7 @@ from jaxtyping import Float
 from scipy import special
 
 from geodax import _checks
-from geodax.nn.normal import Normal
+from geodax._normal import Normal
 
 
 class NumberPredictions(NamedTuple):

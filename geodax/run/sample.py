@@ -178,14 +178,14 @@ def sample(
     keep = _whole if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
     check_step(algorithm, feed is not None)
-    key_start, chain_keys = starting_keys(rng_key, num_chains)
     if num_superchains is not None:
         num_superchains = _checks.superchains(num_chains, num_superchains, "sample")
+    start_keys, chain_keys = starting_keys(rng_key, num_superchains or num_chains, num_chains)
     data_args = _as_data(algorithm, logdensity_args)
     bind, step_of = functools.partial(bound, algorithm), steps_of(algorithm)
     # what determines the programs, besides the shapes of their arguments; a log density that holds its data is traced
     # in each call, since the data may have changed
-    start = drawn_positions(key_start, position, num_superchains or num_chains)
+    start = drawn_positions(start_keys, position)
     mesh, split = placement(start, stacked, num_chains, devices, None if feed is None else feed.batch_size)
     if split is not None:
         chain_keys, data_args = put_chains(chain_keys, mesh), put_everywhere(data_args, mesh)
@@ -347,7 +347,7 @@ def _begin(
             return states, adapted
         return split.pinned(states, CHAIN_AXIS), split.pinned(adapted, *(() if is_joint else (CHAIN_AXIS,)))
 
-    return compiled(begun, args, states, key=_named(key, "begin"))(args, states)
+    return compiled(begun, args, states, key=_named(key, "begin"), is_once=True)(args, states)
 
 
 def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[..., Adaptation] | None, bool]:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm
 from geodax._wording import in_python
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.geometry.product import named_parts
-from geodax.nn.structure import geometry, is_structured
 from geodax.run.advance import NEVER, Sampler
 from geodax.run.errors import StartError
 from geodax.run.programs import compiled
@@ -27,11 +27,16 @@ from geodax.run.split import Split, are_finite, mesh_of, model_axes, require_sam
 _FAR = 1e-3  # distance from the manifold that rounding cannot explain
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def starting_keys(rng_key: PRNGKey, num_chains: int) -> tuple[PRNGKey, Array]:
-    """The key of the initial positions, and those of the chains, from which the keys of the iterations are folded."""
-    key_start, key_run = jax.random.split(rng_key)
-    return key_start, jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
+def starting_keys(rng_key: PRNGKey, num_starts: int, num_chains: int) -> tuple[Array, Array]:
+    """The keys of the initial positions, and those of the chains, from which the keys of the iterations are folded."""
+
+    def starting_keys(rng_key: PRNGKey) -> tuple[Array, Array]:
+        key_start, key_run = jax.random.split(rng_key)
+        chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
+        return jax.random.split(key_start, num_starts), chain_keys
+
+    key = ("starting keys", num_starts, num_chains)
+    return compiled(starting_keys, rng_key, key=key, is_once=True)(rng_key)
 
 
 class Chains(NamedTuple):
@@ -40,17 +45,15 @@ class Chains(NamedTuple):
     positions: list[Position]
 
 
-def drawn_positions(
-    rng_key: PRNGKey, position: Position | Callable[[PRNGKey], Position], num_chains: int
-) -> Position | Chains:
-    """Call a ``position`` that is a function once per chain; others stay as they are.
+def drawn_positions(rng_keys: Array, position: Position | Callable[[PRNGKey], Position]) -> Position | Chains:
+    """Call a ``position`` that is a function with each of the keys; others stay as they are.
 
     Raises:
         TypeError: If a leaf is not an array, or a network holds leaves other than arrays.
     """
     if not is_function(position):
         return _as_arrays(position)
-    return Chains([_as_arrays(position(k)) for k in jax.random.split(rng_key, num_chains)])
+    return Chains([_as_arrays(position(k)) for k in rng_keys])
 
 
 def placement(
@@ -141,7 +144,7 @@ def starting_positions(
         residuals, nearest = jax.vmap(look)(stack)
         return residuals, nearest if split is None else split.pinned(nearest, CHAIN_AXIS)
 
-    residuals, nearest = compiled(looked, stack, key=key)(stack)
+    residuals, nearest = compiled(looked, stack, key=key, is_once=True)(stack)
     residuals = fetch(residuals, None if split is None else split.mesh)
     parts = named_parts(manifold, first, "position")
     for chain, here in enumerate(zip(*map(np.asarray, residuals), strict=True)):
@@ -186,6 +189,10 @@ def _are_finite(tree: PyTree, split: Split | None) -> list[Any]:
 
 def _check_layers(manifold: AbstractManifold | None, position: Position) -> None:
     """Require manifold coordinates for orthonormal weights of a network, since their prior is only defined there."""
+    structure = sys.modules.get("geodax.nn.structure")
+    if structure is None:  # then there is no such layer
+        return
+    is_structured, geometry = structure.is_structured, structure.geometry
     governed = [] if manifold is None else named_parts(manifold, position, "position")
     curved = [name for name, part_manifold, _ in governed if not isinstance(part_manifold, Euclidean)]
     for path, layer in jax.tree_util.tree_flatten_with_path(position, is_leaf=is_structured)[0]:
@@ -232,14 +239,14 @@ def starting_states(
         def init(args: PyTree, positions: Position) -> Any:
             return pinned(jax.vmap(bound(args).init)(positions))
 
-        start = compiled(init, args, positions, key=key)
+        start = compiled(init, args, positions, key=key, is_once=True)
         return interruptible(jax.block_until_ready, start(args, positions))
     keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, NEVER)  # no iteration has this number
 
     def start_each(positions: Position, keys: Array) -> Any:
         return pinned(jax.vmap(lambda position, key: algorithm.init(position, rng_key=key))(positions, keys))
 
-    return compiled(start_each, positions, keys)(positions, keys)
+    return compiled(start_each, positions, keys, is_once=True)(positions, keys)
 
 
 def check_step(algorithm: Sampler, has_batches: bool) -> None:

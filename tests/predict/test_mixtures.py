@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import geodax as gx
-from geodax.nn.normal import Normal
+from geodax._normal import Normal
 from geodax.predict.mixtures import Mixture
 from geodax.run.draws import to_datatree
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax._normal import Normal
 from geodax.app.cca import report as cca_report
 from geodax.app.cca.files import GroupedTable, read_grouped, read_new_rows
 from geodax.app.family import AbstractRunKind, posterior_arrays
@@ -17,7 +18,6 @@ from geodax.diagnostics.findings import Finding, check
 from geodax.models.cca import density as cca_density
 from geodax.models.cca.estimator import HierarchicalCCA
 from geodax.models.cca.rows import over_rows
-from geodax.nn.normal import Normal
 from geodax.predict.mixtures import Mixture
 
 _MOST_STEPS = 2**10 - 1

@@ -8,10 +8,10 @@ import numpy as np
 from scipy import stats
 from sklearn.linear_model import BayesianRidge, LogisticRegression, PoissonRegressor
 
+from geodax._normal import Normal
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.report import scored
 from geodax.models.mlp.regressor import COUNTS
-from geodax.nn.normal import Normal
 from geodax.predict import held_out
 from geodax.predict.held_out import Score
 

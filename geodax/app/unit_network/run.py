@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax._normal import Normal
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.run_folder.files import load_table, number_text, save_table
 from geodax.app.tables.assembly import about_missing, missing_counts
@@ -18,7 +19,6 @@ from geodax.app.unit_network.report import identified_draws, write_unit_network
 from geodax.data.errors import TableError, counted, listed, nearest
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.unit_network.estimator import UnitNetworkRegressor
-from geodax.nn.normal import Normal
 from geodax.predict.mixtures import Mixture
 
 _MOST_STEPS = 2**10 - 1

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from geodax import _checks
+from geodax._normal import Normal
 from geodax.models.factorization import density
 from geodax.models.factorization.options import FactorizationOptions
 from geodax.models.factorization.predictive import as_pairs, draws_at, names_of_columns, places
@@ -22,7 +23,6 @@ from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import require_count
 from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import moments
-from geodax.nn.normal import Normal
 from geodax.posterior import Posterior
 from geodax.predict.mixtures import Mixture, as_levels
 from geodax.predict.predictive import NumberPredictions, numbers_from_means

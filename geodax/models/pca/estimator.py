@@ -12,6 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _checks
+from geodax._normal import Normal
 from geodax._wording import argument, in_python
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
@@ -26,7 +27,6 @@ from geodax.models.pca.options import PCAOptions
 from geodax.models.pooling import MOST_POOLED_DRAWS, MOST_PREDICTIVE_DRAWS, over_blocks, over_draws, pooled
 from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import units
-from geodax.nn.normal import Normal
 from geodax.predict.mixtures import Mixture, as_levels
 from geodax.run.blocks import draw_blocks, mapped
 from geodax.run.sample import sample
