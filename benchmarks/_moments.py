@@ -19,7 +19,7 @@ import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _stiefel.jax_samplers import polar
+from _polar import polar
 from _stiefel.target import MOMENTS, Target, make_target
 from _versions import installed
 from scipy.stats import t as student

@@ -31,6 +31,26 @@ def test_packages_and_their_modules_are_attributes():
     assert process.returncode == 0, process.stderr
 
 
+def test_a_deferred_module_is_imported_by_its_first_use():
+    """Catches an import of SciPy's distributions by scikit-learn, and a module that is not the real one afterwards."""
+    code = """if True:
+        import sys
+        from geodax._lazy import defer
+        defer("scipy.stats")
+        import sklearn.base
+        assert "scipy.stats._stats_py" not in sys.modules
+        import scipy.stats
+        from scipy import stats
+        assert scipy.stats.norm.cdf(0.0) == stats.norm.cdf(0.0) == 0.5
+        from scipy.stats import norm
+        from scipy.stats._stats_py import rankdata
+        defer("scipy.stats")
+        assert sys.modules["scipy.stats"].norm is norm
+    """
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+
+
 @pytest.mark.parametrize(
     "words", [["--version"], ["--help"], ["fit", "--help"], ["fit", "pcaa"], ["completion", "bash"]]
 )

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from _stiefel.jax_samplers import polar
+from _polar import polar
 
 from .data import DATA
 

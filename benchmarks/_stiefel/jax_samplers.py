@@ -9,17 +9,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _polar import polar
 
 import geodax as gx
 
 from .chain import AbstractChain, Draws
 from .target import Target
-
-
-def polar(x):
-    """Orthonormal factor by the symmetric inverse root."""
-    values, vectors = jnp.linalg.eigh(x.T @ x)
-    return x @ ((vectors / jnp.sqrt(values)) @ vectors.T)
 
 
 class JaxChain(AbstractChain):

@@ -130,7 +130,7 @@ def _densities(
         def near(positions: Position) -> Any:
             return getattr(jax.vmap(lambda position: algorithm.init(beside(position)))(positions), "logdensity", ())
 
-        values = compiled(near, positions, is_once=True)(positions)
+        values = compiled(near, positions, num_passes=1)(positions)
         return {"log density near the starting points": _numbers(np.nan_to_num(np.asarray(values)))}
 
     def of_all(positions: Position, chain_keys: Array, data: PyTree) -> Array:
@@ -147,7 +147,7 @@ def _densities(
         return jax.lax.map(of_one, (positions, chain_keys))
 
     inputs = jax.device_put(inputs, jnp.zeros(()).sharding)
-    values = np.asarray(compiled(of_all, *inputs, is_once=True)(*inputs))
+    values = np.asarray(compiled(of_all, *inputs, num_passes=1)(*inputs))
     if any(leaf.dtype == jnp.float32 or leaf.dtype == jnp.complex64 for leaf in leaves):
         values = values.astype(np.float32)  # as precise as the input, whatever the type
     return {
@@ -187,7 +187,7 @@ def _densities_in_place(
         check_vma=False,
     )
     inputs = (positions, chain_keys, put_everywhere(data, split.mesh))
-    values = np.asarray(fetch(compiled(in_place, *inputs, is_once=True)(*inputs), split.mesh))
+    values = np.asarray(fetch(compiled(in_place, *inputs, num_passes=1)(*inputs), split.mesh))
     if any(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(positions)):
         values = values.astype(np.float32)
     return {f"{name} at the starting points": _numbers(values[:, number]) for number, (name, _) in enumerate(densities)}

@@ -6,7 +6,8 @@ identifies a program by its text instead.
 
 On CPUs with 512-bit vectors XLA uses half of the width by default; programs compiled here use all of it. XLA's fusion
 emitters take a third to a half of the time of compilation. They make long elementwise expressions up to twice as fast,
-so programs with few of them are compiled without. A program that is called once and computes little is not optimised.
+so programs with few of them are compiled without. A program that computes little altogether is not
+optimised, which takes two thirds of the time of compilation.
 """
 
 import functools
@@ -33,7 +34,7 @@ _NUM_KEPT, _NUM_MADE = 32, 64
 _VECTORS, _EMITTERS = "xla_cpu_prefer_vector_width", "xla_cpu_use_fusion_emitters"
 _EFFORT = "xla_backend_optimization_level"
 _FEW_FUNCTIONS = 2_000  # evaluations of exp, log, tanh, ... in one pass through a program
-_FEW_OPERATIONS = 10_000_000  # of floating-point numbers: some hundredths of a second without optimisation
+_LITTLE = 5e9  # bytes read and written in all passes: a few tenths of a second more without optimisation
 _MOST_CONSTANT_BYTES = 4 << 20  # captured data, which are in the text and in the program
 
 _made: OrderedDict[Hashable, Any] = OrderedDict()
@@ -82,7 +83,7 @@ def compiled(
     donate_argnums: tuple[int, ...] = (),
     key: Hashable = None,
     is_exact: bool = True,
-    is_once: bool = False,
+    num_passes: int | None = None,
 ) -> Callable:
     """Compile a function, or reuse an earlier program with the same text.
 
@@ -97,7 +98,7 @@ def compiled(
         key: What determines the function, besides the kinds of its arguments: an earlier program with an equal key is
             reused without tracing. None traces the function.
         is_exact: Whether products of matrices have full precision, instead of that to which JAX is configured.
-        is_once: Whether the program is called once.
+        num_passes: How often the body of its loop, or a program without one, runs in all calls; None for often.
 
     Returns:
         The compiled function, for arguments like ``args``.
@@ -113,11 +114,11 @@ def compiled(
             getattr(jax.config, "jax_default_matmul_precision", None),
             donate_argnums,
             is_exact,
-            is_once,
+            num_passes,
         )
         return reused(
             (key, structure, kinds, flags),
-            lambda: compiled(function, *args, donate_argnums=donate_argnums, is_exact=is_exact, is_once=is_once),
+            lambda: compiled(function, *args, donate_argnums=donate_argnums, is_exact=is_exact, num_passes=num_passes),
             lambda call: vars(call)["constant_bytes"] <= _MOST_CONSTANT_BYTES,
         )
     leaves, structure = jax.tree.flatten(args)
@@ -137,7 +138,7 @@ def compiled(
     # an unused argument would be missing from the text, so that different programs could have the same text
     with full_precision() if is_exact else configured_precision():
         traced = jax.jit(of_leaves, donate_argnums=donated, keep_unused=True).trace(*leaves)
-    program = _program(traced, tuple(getattr(leaf, "sharding", None) for leaf in leaves), is_once)
+    program = _program(traced, tuple(getattr(leaf, "sharding", None) for leaf in leaves), num_passes)
 
     def call(*args: PyTree) -> PyTree:
         return result[0].unflatten(program(*jax.tree.leaves(args)))
@@ -174,27 +175,29 @@ def _knows(option: str, value: str | bool | int) -> bool:
     return True
 
 
-def _options_for(lowered: jax.stages.Lowered, platform: str, is_once: bool = False) -> dict[str, str | bool | int]:
+def _options_for(
+    lowered: jax.stages.Lowered, platform: str, num_passes: int | None = None
+) -> dict[str, str | bool | int]:
     options: dict[str, str | bool | int] = {**compiler_options(platform)}
     if platform != "cpu":
         return options
     cost: Any = lowered.cost_analysis() or {}
-    for option, value, measure, few in (
-        (_EMITTERS, False, "transcendentals", _FEW_FUNCTIONS),
-        (_EFFORT, 0, "flops", _FEW_OPERATIONS if is_once else 0),
-    ):
-        is_free = option not in os.environ.get("XLA_FLAGS", "")
-        if is_free and cost.get(measure, 0.0) < few and _knows(option, value):
+    has_few_functions = cost.get("transcendentals", 0.0) < _FEW_FUNCTIONS
+    does_little = num_passes is not None and cost.get("bytes accessed", 0.0) * num_passes < _LITTLE
+    for option, value, pays in ((_EMITTERS, False, has_few_functions), (_EFFORT, 0, has_few_functions and does_little)):
+        if pays and option not in os.environ.get("XLA_FLAGS", "") and _knows(option, value):
             options[option] = value
     return options
 
 
-def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...], is_once: bool) -> Callable[..., list[Any]]:
+def _program(
+    traced: jax.stages.Traced, places: tuple[Hashable, ...], num_passes: int | None
+) -> Callable[..., list[Any]]:
     keep_on_disk()
     lowered = traced.lower()
     here = jnp.zeros(()).sharding  # the place of arguments without a sharding, such as NumPy arrays
     named = next((place for place in places if isinstance(place, jax.sharding.Sharding)), here)
-    options = _options_for(lowered, next(iter(named.device_set)).platform, is_once)
+    options = _options_for(lowered, next(iter(named.device_set)).platform, num_passes)
     if _constants_are_arguments() or _constant_bytes(traced.jaxpr) > _MOST_CONSTANT_BYTES:
         return interruptible(lowered.compile, compiler_options=options)
     text = lowered.as_text()
@@ -202,7 +205,7 @@ def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...], is_once: b
         return interruptible(lowered.compile, compiler_options=options)
     # in the text, both kinds of PRNG keys are arrays of integers
     kinds = (tuple(traced.jaxpr.in_avals), tuple(traced.jaxpr.out_avals))
-    key = (hashlib.sha256(text.encode()).digest(), kinds, places, here, is_once)
+    key = (hashlib.sha256(text.encode()).digest(), kinds, places, here, tuple(options.items()))
     with _lock:
         if key in _kept:
             _kept.move_to_end(key)

@@ -87,8 +87,8 @@ def sample(
     Randomness is folded from (key, chain, iteration), so draws do not depend on chunks or interruptions. After a
     signal, a crash or a full disk, call ``sample`` again with the same arguments: the run resumes from its checkpoint,
     bit for bit as if it had not been interrupted. A larger ``num_samples`` extends a finished run. Another number of
-    devices keeps all random numbers, but another number of chains per device compiles to another program, which rounds
-    differently: the draws then agree for some iterations and drift apart like any two nearby trajectories.
+    devices, or an extension that makes a short run long, keeps all random numbers, but may compile to another program,
+    which rounds differently: the draws then agree for some iterations and drift apart like any two nearby trajectories.
 
     Args:
         rng_key: A JAX random key.
@@ -276,8 +276,10 @@ def sample(
             data_args = put_everywhere(data_args, mesh)
             shaped = (*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0))
             length = _named(key, buffer_length)
+            num_passes = None if data_args else run.num_iterations  # with arguments other calls take the program too
             program = functools.partial(
-                compiled(advance, data_args, *shaped, donate_argnums=(1, 2), key=length), data_args
+                compiled(advance, data_args, *shaped, donate_argnums=(1, 2), key=length, num_passes=num_passes),
+                data_args,
             )
             run.compile_seconds = time.perf_counter() - started
             signals = stack.enter_context(stop_signals())
@@ -347,7 +349,7 @@ def _begin(
             return states, adapted
         return split.pinned(states, CHAIN_AXIS), split.pinned(adapted, *(() if is_joint else (CHAIN_AXIS,)))
 
-    return compiled(begun, args, states, key=_named(key, "begin"), is_once=True)(args, states)
+    return compiled(begun, args, states, key=_named(key, "begin"), num_passes=1)(args, states)
 
 
 def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[..., Adaptation] | None, bool]:

@@ -36,7 +36,7 @@ def starting_keys(rng_key: PRNGKey, num_starts: int, num_chains: int) -> tuple[A
         return jax.random.split(key_start, num_starts), chain_keys
 
     key = ("starting keys", num_starts, num_chains)
-    return compiled(starting_keys, rng_key, key=key, is_once=True)(rng_key)
+    return compiled(starting_keys, rng_key, key=key, num_passes=1)(rng_key)
 
 
 class Chains(NamedTuple):
@@ -144,7 +144,7 @@ def starting_positions(
         residuals, nearest = jax.vmap(look)(stack)
         return residuals, nearest if split is None else split.pinned(nearest, CHAIN_AXIS)
 
-    residuals, nearest = compiled(looked, stack, key=key, is_once=True)(stack)
+    residuals, nearest = compiled(looked, stack, key=key, num_passes=1)(stack)
     residuals = fetch(residuals, None if split is None else split.mesh)
     parts = named_parts(manifold, first, "position")
     for chain, here in enumerate(zip(*map(np.asarray, residuals), strict=True)):
@@ -239,14 +239,14 @@ def starting_states(
         def init(args: PyTree, positions: Position) -> Any:
             return pinned(jax.vmap(bound(args).init)(positions))
 
-        start = compiled(init, args, positions, key=key, is_once=True)
+        start = compiled(init, args, positions, key=key, num_passes=1)
         return interruptible(jax.block_until_ready, start(args, positions))
     keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, NEVER)  # no iteration has this number
 
     def start_each(positions: Position, keys: Array) -> Any:
         return pinned(jax.vmap(lambda position, key: algorithm.init(position, rng_key=key))(positions, keys))
 
-    return compiled(start_each, positions, keys, is_once=True)(positions, keys)
+    return compiled(start_each, positions, keys, num_passes=1)(positions, keys)
 
 
 def check_step(algorithm: Sampler, has_batches: bool) -> None:

@@ -282,6 +282,40 @@ def test_fusion_emitters_only_where_they_pay(monkeypatch):
     few.compile(compiler_options={"xla_cpu_use_fusion_emitters": False})
 
 
+def test_only_programs_that_do_little_are_not_optimised(monkeypatch):
+    """Catches long runs, large programs and those of many functions without optimisation, and the user's choice lost."""
+    monkeypatch.setenv("XLA_FLAGS", "")
+    effort = "xla_backend_optimization_level"
+    small, large = (jax.jit(jnp.cumsum).lower(jnp.ones(number)) for number in (100, 1_000_000))
+    functions = jax.jit(jnp.exp).lower(jnp.ones(100_000))
+    assert programs._options_for(small, "cpu", 1000)[effort] == 0
+    for lowered, num_passes in ((small, None), (small, 10_000_000), (large, 10_000), (functions, 1)):
+        assert effort not in programs._options_for(lowered, "cpu", num_passes)
+    assert programs._options_for(small, "gpu", 1000) == {}
+    small.compile(compiler_options={effort: 0})
+    monkeypatch.setenv("XLA_FLAGS", f"--{effort}=3")
+    assert effort not in programs._options_for(small, "cpu", 1000)
+
+
+def test_runs_say_how_much_they_do(monkeypatch):
+    """Catches a long run taken for a short one, and a program for several calls compiled for one."""
+    passes = []
+    options_for = programs._options_for
+
+    def seeing(lowered, platform, num_passes=None):
+        passes.append(num_passes)
+        return options_for(lowered, platform, num_passes)
+
+    monkeypatch.setattr(programs, "_options_for", seeing)
+    sampler = gx.hmc(lambda x, scale: -0.5 * jnp.sum((x / scale) ** 2), step_size=0.3, num_integration_steps=3)
+    options = {"num_samples": 7, "num_warmup": 4, "thinning": 2, "num_chains": 2, "progress": False}
+    gx.sample(jax.random.key(0), sampler, jnp.ones(3), logdensity_args=(2.0,), **options)
+    assert passes[-1] is None
+    gx.sample(jax.random.key(0), gx.hmc(lambda x: -jnp.sum(x**4)), jnp.ones(3), **options)
+    assert passes[-1] == 18
+    assert set(passes) == {1, None, 18}
+
+
 @pytest.mark.relaxed  # the check of keys traces once more
 def test_the_step_is_traced_once():
     """Catches a trace of the step for the shapes of the draws, another for the buffer and a third for the loop."""
