@@ -6,12 +6,13 @@ identifies a program by its text instead.
 
 On CPUs with 512-bit vectors XLA uses half of the width by default; programs compiled here use all of it. XLA's fusion
 emitters take a third to a half of the time of compilation. They make long elementwise expressions up to twice as fast,
-so programs with few of them are compiled without. A program that computes little altogether is not
+so programs with few of them, or few passes, are compiled without. A program that computes little altogether is not
 optimised, which takes two thirds of the time of compilation.
 """
 
 import functools
 import hashlib
+import math
 import os
 import threading
 import weakref
@@ -34,6 +35,7 @@ _NUM_KEPT, _NUM_MADE = 32, 64
 _VECTORS, _EMITTERS = "xla_cpu_prefer_vector_width", "xla_cpu_use_fusion_emitters"
 _EFFORT = "xla_backend_optimization_level"
 _FEW_FUNCTIONS = 2_000  # evaluations of exp, log, tanh, ... in one pass through a program
+_FEW_IN_ALL = 2e7  # of them in all passes
 _LITTLE = 5e9  # bytes read and written in all passes: a few tenths of a second more without optimisation
 _MOST_CONSTANT_BYTES = 4 << 20  # captured data, which are in the text and in the program
 
@@ -182,9 +184,14 @@ def _options_for(
     if platform != "cpu":
         return options
     cost: Any = lowered.cost_analysis() or {}
-    has_few_functions = cost.get("transcendentals", 0.0) < _FEW_FUNCTIONS
-    does_little = num_passes is not None and cost.get("bytes accessed", 0.0) * num_passes < _LITTLE
-    for option, value, pays in ((_EMITTERS, False, has_few_functions), (_EFFORT, 0, has_few_functions and does_little)):
+    passes = math.inf if num_passes is None else num_passes
+    functions = cost.get("transcendentals", 0.0)
+    has_few = functions < _FEW_FUNCTIONS
+    does_little = cost.get("bytes accessed", 0.0) * passes < _LITTLE
+    for option, value, pays in (
+        (_EMITTERS, False, has_few or functions * passes < _FEW_IN_ALL),
+        (_EFFORT, 0, has_few and does_little),
+    ):
         if pays and option not in os.environ.get("XLA_FLAGS", "") and _knows(option, value):
             options[option] = value
     return options

@@ -276,6 +276,8 @@ def test_fusion_emitters_only_where_they_pay(monkeypatch):
     few, many = (jax.jit(jnp.exp).lower(jnp.ones(number)) for number in (100, 100_000))
     assert programs._options_for(few, "cpu")["xla_cpu_use_fusion_emitters"] is False
     assert "xla_cpu_use_fusion_emitters" not in programs._options_for(many, "cpu")
+    assert programs._options_for(many, "cpu", 100)["xla_cpu_use_fusion_emitters"] is False
+    assert "xla_cpu_use_fusion_emitters" not in programs._options_for(many, "cpu", 1000)
     assert programs._options_for(few, "gpu") == {}
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
     assert "xla_cpu_use_fusion_emitters" not in programs._options_for(few, "cpu")

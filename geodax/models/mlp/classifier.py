@@ -23,7 +23,7 @@ class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayes
     """Classification with the posterior ensemble of a network of dense layers.
 
     Inputs are standardised internally. The default inference is stochastic-gradient MCMC on minibatches: each chain
-    trains from its own initialisation in the first eighth of the warm-up, and then samples
+    trains from its own initialisation in most of the warm-up, and then samples
     (:mod:`geodax.models.mlp.stochastic` describes the step size and temperature). The chains of a network explore
     different modes; the ensemble averages over all of them. X may have missing cells (NaN): the fit and the predictions
     average over draws of them given the other cells (:mod:`geodax.models.missing`).

@@ -1,15 +1,13 @@
 r"""Ensembles by stochastic-gradient MCMC, in two stages of warm-up.
 
-The first eighth of the warm-up trains with Adam (:func:`geodax.run.training.train_first`), from a fresh initialisation
-for each chain. A network with more weights than rows eventually interpolates the data, and its noise vanishes; chains
-that start there, where the posterior is narrow, need steps too small to leave. Training therefore holds out a tenth of
-the rows, and each chain continues from where their likelihood was highest; for minibatches, from the highest mean over
-an epoch, because batches contain different held-out rows. Training of less than four epochs, which hardly overfits,
-uses all rows to the end. The rest of the warm-up runs the sampler on all rows and adapts its step size if none is
-given. Counts train for the first half: the larger they are, the narrower is their posterior, which no noise widens on
-the way, and the smaller are the sampler's steps. Under a horseshoe with one scale per array, whose density has a pole
-where the array is zero, training would end there; the sampler then uses the whole warm-up, as it does for a handful of
-rows.
+The first three quarters of the warm-up train with Adam (:func:`geodax.run.training.train_first`), from a fresh
+initialisation for each chain. A network with more weights than rows eventually interpolates the data, and its noise
+vanishes; chains that start there, where the posterior is narrow, need steps too small to leave. Training therefore
+holds out a tenth of the rows, and each chain continues from where their likelihood was highest; for minibatches, from
+the highest mean over an epoch, because batches contain different held-out rows. Training of less than four epochs,
+which hardly overfits, uses all rows to the end. The rest of the warm-up runs the sampler on all rows and adapts its
+step size if none is given. Under a horseshoe with one scale per array, whose density has a pole where the array is
+zero, training would end there; the sampler then uses the whole warm-up, as it does for a handful of rows.
 
 Metrics that leave out their divergence, and with ``sghmc`` all metrics, adapt only during the warm-up
 (:class:`geodax.metrics.Frozen`), so that the draws come from a constant metric. During training gradients vanish, and
@@ -61,7 +59,7 @@ _PASS, _INNER, _LARGEST = 8, 4, 1000  # batches of a pass, steps of an iteration
 _MANY = 2000  # examples; fewer are all used in each step
 _HELD_OUT = 0.1  # fraction of the examples held out from training
 _LEAST_EPOCHS = 4  # of training with held-out examples
-_SHARE_OF_COUNTS = 1 / 2  # of the warm-up that trains
+_TRAINING = 3 / 4  # of the warm-up: an optimiser reaches the posterior in fewer gradients than a sampler
 _LEAST_TRAINED = 20  # examples; with fewer, chains converge without training
 
 
@@ -163,8 +161,6 @@ class StochasticGradientMCMC(AbstractInference):
         manifold = None if self.sampler == "sgrld" else nn.geometry(jax.eval_shape(problem.build, jax.random.key(0)))
         trains = least_temperature(problem)[0] == 0  # otherwise training would end at zero arrays
         where: dict[str, Any] = {"folder": folder, "devices": devices, "progress": progress}
-        if isinstance(problem.likelihood, nn.PoissonLikelihood | nn.NegativeBinomialLikelihood):
-            where["training_share"] = _SHARE_OF_COUNTS
         settings, num_inner_steps = self, 1
         if self.batch_size is None and self.sampler == "sghmc" and len(data[0]) >= _MANY:
             size = min(len(data[0]) // _PASS, _LARGEST)
@@ -197,7 +193,6 @@ def sample_in_stages(
     devices: Devices,
     progress: bool | Reporter,
     trains: bool = True,
-    training_share: float = 1 / 8,
     num_inner_steps: int = 1,
     keep: Callable[[PyTree], PyTree] | None = None,
 ) -> Any:
@@ -214,7 +209,6 @@ def sample_in_stages(
         devices: As for :func:`geodax.sample`.
         progress: As for :func:`geodax.sample`.
         trains: Whether the first part of the warm-up trains.
-        training_share: This part, a fraction.
         num_inner_steps: Number of batches and steps of an iteration of ``sghmc``.
         keep: Function of a position that selects what is recorded; None records all.
 
@@ -222,7 +216,7 @@ def sample_in_stages(
         The result of :func:`geodax.sample`.
     """
     num_data = posterior.num_data
-    num_training = int(training_share * settings.num_warmup) if trains and num_data >= _LEAST_TRAINED else 0
+    num_training = int(_TRAINING * settings.num_warmup) if trains and num_data >= _LEAST_TRAINED else 0
     batch_size = _BATCH_SIZE if settings.batch_size is None else settings.batch_size
     batch_size = batch_size if num_data >= 2 * batch_size else num_data
     epoch = -(-num_data // (batch_size * num_inner_steps))  # in iterations
