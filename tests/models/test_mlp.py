@@ -547,7 +547,7 @@ def test_rows_are_held_out_from_training_of_four_epochs(monkeypatch, num_rows, b
     monkeypatch.setattr(stochastic, "train_first", training)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(num_rows, 2))
-    options = {"widths": (3,), "num_warmup": 160, "num_samples": 2, "thinning": 1, "num_chains": 1, "random_state": 0}
+    options = {"widths": (3,), "num_warmup": 28, "num_samples": 2, "thinning": 1, "num_chains": 1, "random_state": 0}
     with nullcontext() if score_every == "untrained" else pytest.raises(SeenError):
         BayesianMLPRegressor(**options, batch_size=batch_size).fit(x, x[:, 0] + 0.1 * rng.normal(size=num_rows))
     assert seen == ([] if score_every == "untrained" else [score_every])
