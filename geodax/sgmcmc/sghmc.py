@@ -69,6 +69,7 @@ from geodax._types import (
 )
 from geodax.geometry.manifolds import AbstractManifold, Noise, as_manifold
 from geodax.posterior import Posterior
+from geodax.sgmcmc.control_variates import with_arrays
 from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, inner_batch, looks_finite
 from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
@@ -103,6 +104,7 @@ class SGHMCState(NamedTuple):
     dtypes: LeafDtypes = LeafDtypes()
 
 
+@with_arrays
 def sghmc(
     posterior: Posterior | LogDensity,
     *,
@@ -362,9 +364,7 @@ def sghmc(
         manifold=manifold,
         num_batches=num_batches,
         num_data=target.num_data if target.needs_batch else 0,
-        description=Description(
-            tuple(settings.items()), named_densities(posterior, first_batch.logdensity), num_waiting
-        ),
+        description=Description(tuple(settings.items()), named_densities(posterior, first_batch), num_waiting),
     )
 
 
@@ -389,5 +389,4 @@ def _of_first_batch(target: Target, num_inner_steps: int) -> Target:
     def first(function: Any) -> Any:
         return lambda position, batch: function(position, inner_batch("sghmc", batch, 0, num_inner_steps))
 
-    log_likelihood = None if target.log_likelihood is None else first(target.log_likelihood)
-    return target._replace(logdensity=first(target.logdensity), log_likelihood=log_likelihood)
+    return target.changed(first)

@@ -1,6 +1,7 @@
 """A run with split parameters in one of several processes: process, number of them, port, folder, number of draws.
 
-The draws are of functions of the position, or with a folder that ends in "draws" of the position itself.
+The draws are of functions of the position, with control variates, or with a folder that ends in "draws" of the position
+itself.
 """
 
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import geodax as gx
 from geodax.predict.evaluation import evaluate
 from geodax.run import hosts
+from geodax.sgmcmc.control_variates import control_variates
 
 jax.config.update("jax_enable_x64", True)
 
@@ -37,6 +39,8 @@ def few(p):
 
 has_positions = folder.endswith("draws")
 position = gx.shard(start, mesh)
+if not has_positions:
+    posterior = control_variates(posterior, gx.shard({n: 0.9 * x for n, x in start.items()}, mesh), data)
 tree = gx.sample(
     jax.random.key(0),
     gx.sgrld(posterior, metric=gx.metrics.RMSProp(), step_size=1e-3),
