@@ -41,7 +41,8 @@ from geodax.run.program_cache import keep_on_disk
 from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes, recorded_with
-from geodax.run.sharding import CHAIN_AXIS, Devices, fetch, put_chains, put_everywhere
+from geodax.run.sharding import CHAIN_AXIS, Devices, put_chains, put_everywhere
+from geodax.run.shards import on_hosts
 from geodax.run.signals import stop_signals
 from geodax.run.split import Split
 from geodax.run.starts import (
@@ -296,7 +297,7 @@ def sample(
             )
         tree = result_of(run, draws, shapes, num_chains)
         if adapted:
-            fields = {name: fetch(getattr(run.carry[0], name), mesh) for name in adapted}
+            fields = {name: on_hosts(getattr(run.carry[0], name), mesh) for name in adapted}
             learned = as_dataset(adapted_values(SimpleNamespace(**fields), adapted))
             hosts.first_does(lambda: draws.add({GROUP: learned}), "keep what warm-up has learned")
             tree[GROUP] = xr.DataTree(learned)
