@@ -71,8 +71,9 @@ def first_layer(
 
 def mesh_of(network: PyTree) -> Mesh | None:
     """The mesh over which a network is split, or None."""
-    split = filter(_tree.is_split, jax.tree.leaves(network))
-    return next((leaf.sharding.mesh for leaf in split if isinstance(leaf.sharding, NamedSharding)), None)
+    places = (leaf.sharding for leaf in jax.tree.leaves(network) if _tree.is_split(leaf))
+    meshes = (place.mesh for place in places if isinstance(place, NamedSharding))
+    return next((mesh for mesh in meshes if isinstance(mesh, Mesh)), None)
 
 
 def by_rows(shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
