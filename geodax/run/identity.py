@@ -172,14 +172,21 @@ def _densities_in_place(
     if feed is None or not densities or any(map(_tree.is_half, jax.tree.leaves(positions))):
         return {}
 
+    count = getattr(algorithm, "num_batches", 1)
+
     def of_chains(positions: Position, chain_keys: Array, data: PyTree, arrays: tuple) -> Array:
         drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
 
         def of_one(position: Position, batch: PyTree) -> Array:
+            if count > 1:  # the densities take the first of several batches
+                batch = jax.tree.map(lambda x: x[0], batch)
+
             def of_part(part: PyTree, *positions: PyTree) -> Array:
                 there, *given = (whole(part, position) for position in positions)
-                densities = description_of(bound(algorithm, tuple(given))).densities
-                return jnp.stack([f(there, own_examples(part)).astype(float) for _, f in densities])
+                densities, examples = description_of(bound(algorithm, tuple(given))).densities, own_examples(part)
+                if count > 1:
+                    examples = jax.tree.map(lambda x: jnp.stack([x] * count), examples)
+                return jnp.stack([f(there, examples).astype(float) for _, f in densities])
 
             return mean_over_parts(of_part, batch, position, *arrays)
 

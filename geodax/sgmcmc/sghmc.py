@@ -339,7 +339,13 @@ def sghmc(
                 stiffness.largest(stiffness.curvature / 0.16 + heat * taken, 10.0 * heat, unknown, cycle, left)
             )
 
-        return curvature_adaptation(first_batch, mass, step_size, temperatures, num_warmup)
+        found = curvature_adaptation(target, mass, step_size, temperatures, num_warmup)
+
+        def update(*args: Any) -> tuple[Any, SGHMCState]:
+            # of several batches the first, before devices divide its examples
+            return found.update(*args[:5], *(inner_batch("sghmc", batch, 0, num_inner_steps) for batch in args[5:]))
+
+        return found._replace(update=update)
 
     settings = {
         "sampler": "sghmc",

@@ -93,3 +93,12 @@ def test_control_variates_of_a_split_position(key, sampler, tmp_path):
         assert_equal(run(off(), gx.shard(start(), mesh)), one)  # a whole centre is divided by the run
         with pytest.raises(ValueError, match="the centre of the control variates is split over devices"):
             run(center, start(), jax.devices()[:1])
+
+
+def test_inner_steps_of_a_split_position(key, tmp_path):
+    """Catches batches of inner steps that devices divide in place of the examples, in the warm-up and in checkpoints."""
+    algorithm = gx.sghmc(posterior(), num_inner_steps=2)
+    one = draws(key, algorithm, start(), jax.devices()[:1], num_warmup=12)
+    position = gx.shard(start(), gx.device_mesh(chain=1, model=2))
+    draws(key, algorithm, position, num_warmup=12, num_samples=3, checkpoint=tmp_path)
+    assert_equal(draws(key, algorithm, position, num_warmup=12, checkpoint=tmp_path), one)
