@@ -72,7 +72,9 @@ class Description(NamedTuple):
             them.
         adapted: Fields of the state that warm-up tunes, for ``gx.sample(warm_start=...)``.
         bind: ``*logdensity_args -> SamplingAlgorithm``, or None: the same sampler for
-            ``position -> logdensity_fn(position, *logdensity_args)``.
+            ``position -> logdensity_fn(position, *logdensity_args)``. With ``arrays`` it takes those.
+        arrays: Pytrees with the structure of the position on which the target depends. Programs take them as arguments,
+            split over devices like the position.
         is_ragged: Whether iterations of different chains take different numbers of gradients.
     """
 
@@ -81,6 +83,7 @@ class Description(NamedTuple):
     num_waiting: int = 0
     adapted: tuple[str, ...] = ()
     bind: Callable[..., Any] | None = None
+    arrays: tuple[PyTree, ...] = ()
     is_ragged: bool = False
 
 

@@ -11,6 +11,7 @@ gradients of its own entries only (Rajbhandari, Rasley, Ruwase and He 2020, stag
 """
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -130,6 +131,53 @@ def _mean(
     )(batch.batch, *positions, *given)
 
 
+def over_rows(
+    function: Callable[..., tuple[T, PyTree]], batch: PyTree, arrays: PyTree, like: PyTree, *given: PyTree
+) -> tuple[T, PyTree]:
+    """Like :func:`mean_over_parts`, with arrays and results that are split by their first axis.
+
+    Args:
+        function: Maps a batch, arrays and what is given to estimates and a tree of further ones. It must not capture
+            traced arrays; :func:`whole` gathers the arrays.
+        batch: A batch or a part of one.
+        arrays: Arrays that are split over the model axes where these divide their first axis.
+        like: Arrays with the shapes of the further estimates.
+        *given: Other arrays that the function needs.
+
+    Returns:
+        The means; those of the further estimates are split like the arrays.
+    """
+    if not isinstance(batch, Part) or not batch.model_axes:
+        return mean_over_parts(lambda part: function(part, arrays, *given), batch)
+    axes, everywhere = batch.model_axes, PartitionSpec()
+    size = math.prod(jax.sharding.get_abstract_mesh().shape[axis] for axis in axes)
+
+    def specs(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda x: PartitionSpec(axes) if x.ndim and x.shape[0] % size == 0 else everywhere, tree)
+
+    def own(examples: PyTree, arrays: PyTree, *given: PyTree) -> tuple[T, PyTree]:
+        part = Part(examples, batch.axes, axes, places)
+        found, sums = function(part, arrays, *given)
+
+        def mean(total: Array, spec: PartitionSpec) -> Array:
+            total = jax.lax.psum(total, batch.axes) if batch.axes else total
+            scattered = jax.lax.psum_scatter(total, axes, tiled=True) if spec else jax.lax.psum(total, axes)
+            return scattered / jax.lax.axis_size(batch.all_axes)
+
+        return jax.lax.pmean(found, batch.all_axes), jax.tree.map(mean, sums, specs(like))
+
+    places = tuple(jax.tree.leaves(specs(arrays)))
+    examples = jax.tree.map(lambda x: PartitionSpec(axes) if x.ndim else everywhere, batch.batch)
+    with _precision_for(batch):
+        return jax.shard_map(
+            own,
+            in_specs=(examples, specs(arrays), *(everywhere for _ in given)),
+            out_specs=(everywhere, specs(like)),
+            axis_names=set(axes),
+            check_vma=False,
+        )(batch.batch, arrays, *given)
+
+
 def whole(batch: PyTree, position: PyTree) -> PyTree:
     """Within :func:`mean_over_parts`: gather the leaves of a position that are split."""
     return _over_axes(
@@ -182,14 +230,17 @@ def _of_split(function: Callable[[PyTree], T], batch: PyTree) -> Callable[[PyTre
     if not isinstance(batch, Part) or not batch.model_axes:
         return function
 
-    def of_split(position: PyTree) -> T:
-        return function(whole(batch, position))
+    return gathered_again(lambda position: function(whole(batch, position)))
 
-    def gathered_again(position: PyTree) -> T:
-        policy = None if _has_checkpoint(jax.make_jaxpr(of_split)(position)) else _is_kept
-        return jax.checkpoint(of_split, policy=policy)(position)
 
-    return gathered_again
+def gathered_again(function: Callable[..., T]) -> Callable[..., T]:
+    """A function whose backward pass gathers arrays again."""
+
+    def again(*args: PyTree) -> T:
+        policy = None if _has_checkpoint(jax.make_jaxpr(function)(*args)) else _is_kept
+        return jax.checkpoint(function, policy=policy)(*args)
+
+    return again
 
 
 def _has_checkpoint(program: Any) -> bool:

@@ -288,9 +288,9 @@ def _placement(
         return mesh, None
     if not can_split:
         raise ValueError(
-            f"vi.fit: this algorithm keeps whole arrays, which cannot be split over {list(model_axes(mesh))}. For "
-            "vogn and ivon split the network first and make both with it: network = gx.shard(network, mesh), "
-            "gx.vi.ivon(network, ...), gx.vi.fit(key, network, ...). noisy_kfac needs a mesh without this axis."
+            f"vi.fit: this algorithm keeps whole arrays, which cannot be split over {list(model_axes(mesh))}. Split "
+            "the network first and make both with it: network = gx.shard(network, mesh), gx.vi.ivon(network, ...), "
+            "gx.vi.fit(key, network, ...)."
         )
     return mesh, split_of("vi.fit", arrays, mesh, False)
 

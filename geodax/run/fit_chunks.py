@@ -175,7 +175,9 @@ def build(
 
 
 def _fitted_arrays(algorithm: VariationalAlgorithm, state: Any) -> list[Array]:
-    return [leaf for leaf in jax.tree.leaves(algorithm.network(state)) if eqx.is_inexact_array(leaf)]
+    # a network of split arrays may need products of gathered ones
+    fitted = state if algorithm.is_split else algorithm.network(state)
+    return [leaf for leaf in jax.tree.leaves(fitted) if eqx.is_inexact_array(leaf)]
 
 
 def is_exhausted(carry: Carry, iteration: int, window: int, patience: int | None) -> bool:

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec
 from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.data.parts import mean_over_parts, own_examples, whole
-from geodax.run.advance import Sampler, description_of
+from geodax.run.advance import Sampler, bound, description_of
 from geodax.run.feeding import Feed
 from geodax.run.programs import compiled
 from geodax.run.sharding import CHAIN_AXIS, fetch, manual_axes, put_everywhere
@@ -32,6 +32,7 @@ ITERATIONS = (0, 1, 10, 100, 1000, 10_000, 100_000)
 def identity_of(
     rng_key: PRNGKey,
     algorithm: Sampler,
+    args: tuple,
     states: Any,
     shapes: Mapping[str, Mapping[str, tuple]],
     *,
@@ -48,6 +49,7 @@ def identity_of(
     Args:
         rng_key: The PRNG key of the run.
         algorithm: Its sampler.
+        args: What its description's ``bind`` takes.
         states: Initial states of the chains.
         shapes: Shapes and dtypes of the recorded arrays.
         num_warmup: Number of warm-up iterations.
@@ -61,6 +63,8 @@ def identity_of(
     Returns:
         Facts by readable name, with JSON-compatible values.
     """
+    is_split = split is not None and bool(description_of(algorithm).arrays)
+    algorithm = algorithm if is_split else bound(algorithm, args)
     key_bytes = np.asarray(jax.random.key_data(rng_key)).tobytes()
     described = sorted((g, n, str(s), str(d)) for g, v in shapes.items() for n, (s, d) in v.items())
     facts: dict[str, Any] = {
@@ -80,7 +84,7 @@ def identity_of(
     facts["densities"] = (
         _densities(algorithm, positions, feed, data, chain_keys)
         if split is None
-        else _densities_in_place(algorithm, positions, feed, data, chain_keys, split)
+        else _densities_in_place(algorithm, args if is_split else (), positions, feed, data, chain_keys, split)
     )
     return facts
 
@@ -158,22 +162,36 @@ def _densities(
 
 
 def _densities_in_place(
-    algorithm: Sampler, positions: Position, feed: Feed | None, data: PyTree, chain_keys: Array, split: Split
+    algorithm: Sampler,
+    arrays: tuple,
+    positions: Position,
+    feed: Feed | None,
+    data: PyTree,
+    chain_keys: Array,
+    split: Split,
 ) -> dict[str, list[float]]:
     """Values of the target with the first batch at initial positions that are split over devices."""
     densities = description_of(algorithm).densities
     if feed is None or not densities or any(map(_tree.is_half, jax.tree.leaves(positions))):
         return {}
 
-    def of_chains(positions: Position, chain_keys: Array, data: PyTree) -> Array:
+    count = getattr(algorithm, "num_batches", 1)
+
+    def of_chains(positions: Position, chain_keys: Array, data: PyTree, arrays: tuple) -> Array:
         drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
 
         def of_one(position: Position, batch: PyTree) -> Array:
-            def of_part(part: PyTree, position: Position) -> Array:
-                there, examples = whole(part, position), own_examples(part)
+            if count > 1:  # the densities take the first of several batches
+                batch = jax.tree.map(lambda x: x[0], batch)
+
+            def of_part(part: PyTree, *positions: PyTree) -> Array:
+                there, *given = (whole(part, position) for position in positions)
+                densities, examples = description_of(bound(algorithm, tuple(given))).densities, own_examples(part)
+                if count > 1:
+                    examples = jax.tree.map(lambda x: jnp.stack([x] * count), examples)
                 return jnp.stack([f(there, examples).astype(float) for _, f in densities])
 
-            return mean_over_parts(of_part, batch, position)
+            return mean_over_parts(of_part, batch, position, *arrays)
 
         return jax.vmap(of_one, (0, feed.chain_axis))(positions, split.part(drawn))
 
@@ -181,12 +199,12 @@ def _densities_in_place(
     in_place = jax.shard_map(
         of_chains,
         mesh=split.mesh,
-        in_specs=(chain, chain, everywhere),
+        in_specs=(chain, chain, everywhere, everywhere),
         out_specs=chain,
         axis_names=manual_axes(split.mesh),
         check_vma=False,
     )
-    inputs = (positions, chain_keys, put_everywhere(data, split.mesh))
+    inputs = (positions, chain_keys, put_everywhere(data, split.mesh), arrays)
     values = np.asarray(fetch(compiled(in_place, *inputs, num_passes=1)(*inputs), split.mesh))
     if any(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(positions)):
         values = values.astype(np.float32)

@@ -41,13 +41,15 @@ from geodax.run.program_cache import keep_on_disk
 from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes, recorded_with
-from geodax.run.sharding import CHAIN_AXIS, Devices, fetch, put_chains, put_everywhere
+from geodax.run.sharding import CHAIN_AXIS, Devices, put_chains, put_everywhere
+from geodax.run.shards import on_hosts
 from geodax.run.signals import stop_signals
 from geodax.run.split import Split
 from geodax.run.starts import (
     check_states,
     check_step,
     drawn_positions,
+    placed_args,
     placement,
     starting_keys,
     starting_positions,
@@ -187,10 +189,10 @@ def sample(
     # in each call, since the data may have changed
     start = drawn_positions(start_keys, position)
     mesh, split = placement(start, stacked, num_chains, devices, None if feed is None else feed.batch_size)
-    if split is not None:
-        chain_keys, data_args = put_chains(chain_keys, mesh), put_everywhere(data_args, mesh)
+    data_args = placed_args(algorithm, data_args, split)
+    chain_keys = chain_keys if split is None else put_chains(chain_keys, mesh)
     same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh, split)
-    key = same if data_args else None
+    key = same if logdensity_args else None
     where = (start, num_chains, stacked, num_superchains)
     positions = starting_positions(algorithm, *where, _named(key, "positions"), split)
     states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
@@ -231,7 +233,7 @@ def sample(
     if folder is not None:
         counts = {"num_warmup": num_warmup, "num_chains": num_chains, "thinning": thinning}
         fed = {"feed": feed, "data": data, "chain_keys": chain_keys}
-        identity = identity_of(rng_key, bind(data_args), states, shapes, **counts, **fed, split=split)
+        identity = identity_of(rng_key, algorithm, data_args, states, shapes, **counts, **fed, split=split)
     del data
     checkpoints = Checkpoints(folder, identity, is_split=split is not None)
     with contextlib.ExitStack() as stack:
@@ -270,10 +272,9 @@ def sample(
             if split is None:
                 put_adaptation = put_everywhere if is_joint else put_chains
                 run.carry = (put_chains(run.carry[0], mesh), put_adaptation(run.carry[1], mesh))
-                chain_keys = put_chains(chain_keys, mesh)
+                chain_keys, data_args = put_chains(chain_keys, mesh), put_everywhere(data_args, mesh)
             started = time.perf_counter()
             load = loader_of(feed, mesh)
-            data_args = put_everywhere(data_args, mesh)
             shaped = (*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0))
             length = _named(key, buffer_length)
             num_passes = None if data_args else run.num_iterations  # with arguments other calls take the program too
@@ -298,7 +299,7 @@ def sample(
             )
         tree = result_of(run, draws, shapes, num_chains)
         if adapted:
-            fields = {name: fetch(getattr(run.carry[0], name), mesh) for name in adapted}
+            fields = {name: on_hosts(getattr(run.carry[0], name), mesh) for name in adapted}
             learned = as_dataset(adapted_values(SimpleNamespace(**fields), adapted))
             hosts.first_does(lambda: draws.add({GROUP: learned}), "keep what warm-up has learned")
             tree[GROUP] = xr.DataTree(learned)
@@ -320,7 +321,7 @@ def _as_data(algorithm: Sampler, logdensity_args: Any) -> tuple:
             f"sample: logdensity_args must be a tuple of arguments such as (x, y), found "
             f"{_checks.described(logdensity_args)}."
         )
-    if logdensity_args and description_of(algorithm).bind is None:
+    if logdensity_args and (description_of(algorithm).bind is None or description_of(algorithm).arrays):
         raise TypeError(
             "sample: logdensity_args are arguments of the log density of gx.hmc or gx.nuts, or of their microcanonical "
             "forms; other samplers take batches= or a log density that holds its data."

@@ -6,13 +6,15 @@ its devices otherwise: a chunk is written by the first process whose devices hav
 
 import functools
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from geodax.data.parts import axes_of
 from geodax.run import hosts
 from geodax.run.draws import Shapes, ZarrDraws
 from geodax.run.sharding import CHAIN_AXIS
@@ -85,6 +87,38 @@ class ShardedDraws:
     def add(self, groups: Mapping[str, Any]) -> None:
         """Write further groups; one process calls this."""
         self._draws.add(groups)
+
+
+def on_hosts(tree: Any, mesh: Mesh | None) -> Any:
+    """Copy arrays to the memory of every process; all must call this. Devices pass on one shard after another."""
+    if mesh is None or jax.process_count() == 1:
+        return tree
+    with hosts.lost_hosts():
+        return jax.tree.map(lambda x: np.asarray(x) if x.sharding.is_fully_replicated else joined(x), tree)
+
+
+def joined(array: jax.Array) -> np.ndarray:
+    """The whole of an array that is split over devices, of which each holds no more than two shards at a time."""
+    found, size = np.empty(array.shape, array.dtype), array.sharding.shard_shape(array.shape)
+    send = sender(cast(NamedSharding, array.sharding))
+    for number, place in enumerate(np.ndindex(*(n // max(k, 1) for n, k in zip(found.shape, size, strict=True)))):
+        region = tuple(slice(i * k, (i + 1) * k) for i, k in zip(place, size, strict=True))
+        found[region] = np.asarray(jax.block_until_ready(send(array, np.int32(number))))
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def sender(place: NamedSharding) -> Callable[[jax.Array, Any], jax.Array]:
+    """A compiled function of an array and a number, whose result on every device is the shard of that number."""
+    names = tuple(name for axis in axes_of(place.spec) for name in axis)
+
+    def own(shard: jax.Array, number: jax.Array) -> jax.Array:
+        return jax.lax.psum(jnp.where(jax.lax.axis_index(names) == number, shard, jnp.zeros_like(shard)), names)
+
+    everywhere = PartitionSpec()
+    return jax.jit(
+        jax.shard_map(own, mesh=place.mesh, in_specs=(place.spec, everywhere), out_specs=everywhere, check_vma=False)
+    )
 
 
 def places_of(shapes: Shapes, num_chains: int, split: Split) -> dict[str, tuple[NamedSharding, tuple[int, ...]]]:

@@ -21,6 +21,7 @@ from geodax import _checks, _tree
 from geodax._types import PyTree
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, MODEL_AXIS, Part, axes_of
 from geodax.sgmcmc.metrics.shampoo import LeafState
+from geodax.vi.eigenbases import LayerState, by_rows
 
 Rules = Mapping[str, Sequence[Any]] | Callable[[str, tuple[int, ...]], Sequence[Any] | None] | None
 """How to split arrays: shell patterns of their paths, or a function of path and shape; see :func:`shard`."""
@@ -61,10 +62,13 @@ class Split:
             if isinstance(leaf, LeafState):
                 blocks = self._of_blocks(path)
                 return jax.tree.map(lambda x: blocks(x.shape[num_leading:]), leaf)
+            if isinstance(leaf, LayerState):
+                return jax.tree.map(lambda x: by_rows(x.shape[num_leading:], self.mesh), leaf)
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             return self._of_shape(name, tuple(leaf.shape[num_leading:]))
 
-        return jax.tree_util.tree_map_with_path(of_leaf, tree, is_leaf=lambda x: isinstance(x, LeafState))
+        is_leaf = lambda x: isinstance(x, LeafState | LayerState)  # noqa: E731
+        return jax.tree_util.tree_map_with_path(of_leaf, tree, is_leaf=is_leaf)
 
     def shardings(self, tree: PyTree, *leading: str | None) -> PyTree:
         """Shardings of arrays, whose leading axes are split over these axes of the mesh."""

@@ -17,10 +17,10 @@ from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm
 from geodax._wording import in_python
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.geometry.product import named_parts
-from geodax.run.advance import NEVER, Sampler
+from geodax.run.advance import NEVER, Sampler, description_of
 from geodax.run.errors import StartError
 from geodax.run.programs import compiled
-from geodax.run.sharding import CHAIN_AXIS, Devices, as_mesh, fetch
+from geodax.run.sharding import CHAIN_AXIS, Devices, as_mesh, fetch, put_everywhere
 from geodax.run.signals import interruptible
 from geodax.run.split import Split, are_finite, mesh_of, model_axes, require_same_devices, split_of
 
@@ -81,6 +81,23 @@ def placement(
         require_same_devices("sample", own, mesh)
         return mesh, None
     return mesh, split_of("sample", like, mesh, stacked and not isinstance(start, Chains))
+
+
+def placed_args(algorithm: Sampler, args: tuple, split: Split | None) -> tuple:
+    """What the sampler's ``bind`` takes, in its place: its own arrays, or arguments of the log density.
+
+    Raises:
+        ValueError: If its own arrays are split over devices, but not the position.
+    """
+    arrays = description_of(algorithm).arrays
+    if split is not None:
+        return split.placed(arrays) if arrays else put_everywhere(args, split.mesh)
+    if any(map(_tree.is_split, jax.tree.leaves(arrays))):
+        raise ValueError(
+            "sample: the centre of the control variates is split over devices, but the position is whole. Split both "
+            "with gx.shard(..., mesh), or neither."
+        )
+    return arrays or args
 
 
 def starting_positions(

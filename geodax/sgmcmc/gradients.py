@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -18,20 +19,39 @@ from geodax.data.parts import (
     whole,
 )
 from geodax.posterior import Posterior
-from geodax.sgmcmc.precision import LeafDtypes, norm, scalar_dtype, scaled
+from geodax.sgmcmc.control_variates import Controlled
+from geodax.sgmcmc.precision import LeafDtypes, dot, norm, scalar_dtype, scaled
 
 Perturbation = Callable[[PRNGKey, PyTree], PyTree]
+_OfBatch = Callable[[Position, PyTree], Array]
+
+
+class Control(NamedTuple):
+    """The control variates of a target.
+
+    Attributes:
+        center: Their centre.
+        slope: Gradient of the log likelihood of all data there.
+        total: The log likelihood of all data there.
+        logdensity: ``(position, batch) -> scalar``, an estimate of the log likelihood of all data.
+    """
+
+    center: Position
+    slope: PyTree
+    total: Scalar
+    logdensity: _OfBatch
 
 
 class Target(NamedTuple):
     """A posterior or a plain log density behind one interface.
 
     Attributes:
-        logdensity: ``(position, batch) -> scalar``, an estimate of the log density.
+        logdensity: ``(position, batch) -> scalar``, an estimate of the log density, without control variates.
         num_data: Number of examples over which the log density sums; 1 for a plain density.
         needs_batch: Whether the target is a posterior.
         perturb: Noise added to the ambient gradient, or None.
         log_likelihood: ``(position, batch) -> (B,)``, that of each example; None for a plain density.
+        control: Control variates, or None.
     """
 
     logdensity: Callable[[Position, PyTree], Scalar]
@@ -39,17 +59,19 @@ class Target(NamedTuple):
     needs_batch: bool
     perturb: Perturbation | None
     log_likelihood: Callable[[Position, PyTree], Array] | None = None
+    control: Control | None = None
+
+    def changed(self, change: Callable[[_OfBatch], _OfBatch]) -> "Target":
+        """The same target with other functions of a position and a batch."""
+        log_likelihood = None if self.log_likelihood is None else change(self.log_likelihood)
+        control = None if self.control is None else self.control._replace(logdensity=change(self.control.logdensity))
+        return self._replace(logdensity=change(self.logdensity), log_likelihood=log_likelihood, control=control)
 
     def taking(self, dtypes: LeafDtypes) -> "Target":
         """The same target of positions that are kept in other dtypes than the log density takes."""
         if not dtypes.names:
             return self
-
-        def cast(function: Callable[[Position, PyTree], Array]) -> Callable[[Position, PyTree], Array]:
-            return lambda position, batch: function(dtypes.cast(position), batch)
-
-        log_likelihood = None if self.log_likelihood is None else cast(self.log_likelihood)
-        return self._replace(logdensity=cast(self.logdensity), log_likelihood=log_likelihood)
+        return self.changed(lambda function: lambda position, batch: function(dtypes.cast(position), batch))
 
     def gradient(self, key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree]:
         """Estimate the potential (minus the log density) and the ambient gradient of the *log density*."""
@@ -61,15 +83,26 @@ class Target(NamedTuple):
 
     def gradients(self, batch: PyTree, *positions: Position) -> tuple[tuple[Scalar, ...], tuple[PyTree, ...]]:
         """Estimate the log density and its derivatives, without noise of the user's, at some positions."""
+        control = self.control
+        functions, points = [self.logdensity] * len(positions), positions
+        if control is not None:
+            functions, points = [*functions, control.logdensity], (*positions, _like(positions[0], control.center))
 
-        def of_part(part: PyTree, *positions: Position) -> tuple[tuple[Scalar, ...], tuple[PyTree, ...]]:
-            def of_whole(position: Position) -> Scalar:
-                return self.logdensity(position, own_examples(part))
+        def of_part(part: PyTree, *points: Position) -> tuple[tuple[Scalar, ...], tuple[PyTree, ...]]:
+            def found(function: _OfBatch, point: Position) -> tuple[Scalar, PyTree]:
+                return value_and_gradient(lambda position: function(position, own_examples(part)), part, point)
 
-            values, gradients = zip(*(value_and_gradient(of_whole, part, x) for x in positions), strict=True)
+            values, gradients = zip(*map(found, functions, points), strict=True)
             return values, gradients
 
-        return gradients_over_parts(of_part, batch, *positions)
+        values, gradients = gradients_over_parts(of_part, batch, *points)
+        if control is None:
+            return values, gradients
+        (*values, there), (*gradients, of_batch), center = values, gradients, points[-1]
+        slope = _tree.subtract(_like(of_batch, control.slope), of_batch)
+        changes = [control.total.astype(there.dtype) - there + _along(slope, x, center, there) for x in positions]
+        values = tuple(value + change.astype(value.dtype) for value, change in zip(values, changes, strict=True))
+        return values, tuple(_tree.add(gradient, slope) for gradient in gradients)
 
     def batch_noise(self, above: Position, below: Position, batch: PyTree) -> Scalar:
         """Variance of the difference of the log density between two positions due to the choice of the batch.
@@ -77,19 +110,28 @@ class Target(NamedTuple):
         It is estimated from the differences of the examples in this batch, assuming that examples are drawn
         independently; 0 if a batch is all the data.
         """
-        log_likelihood = self.log_likelihood
+        log_likelihood, control = self.log_likelihood, self.control
         if log_likelihood is None:
             return jnp.zeros((), scalar_dtype(above))
+        centers = () if control is None else (_like(above, control.center),)
 
-        def moments(part: PyTree, *ends: Position) -> tuple[Scalar, Scalar, Scalar]:
+        def moments(part: PyTree, *points: Position) -> tuple[Scalar, Scalar, Scalar]:
             examples = own_examples(part)
-            higher, lower = (_tree.widened(log_likelihood(whole(part, end), examples)) for end in ends)
+            above, below, *centers = (whole(part, point) for point in points)
+            higher, lower = (_tree.widened(log_likelihood(end, examples)) for end in (above, below))
             changes = higher - lower
+            for center in centers:
+                apart = (_tree.subtract(above, below),)
+                along = jax.jvp(lambda c: log_likelihood(c, examples), (center,), apart)[1]
+                changes = changes - _tree.widened(along)
             shares = part.share(DATA_AXIS, *part.model_axes)[1] if isinstance(part, Part) else 1
             size = jnp.asarray(float(changes.size * shares), changes.dtype)
             return jnp.mean(changes), jnp.mean(changes**2), size
 
-        mean, square, size = mean_over_parts(moments, batch, above, below)
+        mean, square, size = mean_over_parts(moments, batch, above, below, *centers)
+        if control is not None:
+            shift = _along(_like(above, control.slope), above, below, mean) / self.num_data
+            mean, square = mean + shift, square + shift * (2.0 * mean + shift)
         # with one example use the square: near the mode the mean is small compared with it
         spread = jnp.where(size > 1, (square - mean**2) * size / jnp.maximum(size - 1, 1), square)
         variance = jnp.maximum(spread, 0.0) * float(self.num_data) ** 2 / size
@@ -116,6 +158,11 @@ def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Pe
             f"{type(perturb_gradient).__name__}."
         )
     if isinstance(posterior, Posterior):
+        control, controlled = None, posterior.log_likelihood
+        if isinstance(controlled, Controlled):
+            posterior = eqx.tree_at(lambda p: p.log_likelihood, posterior, controlled.posterior.log_likelihood)
+            none = eqx.tree_at(lambda p: p.log_prior, posterior, lambda x: jnp.zeros((), _tree.real_dtype(x)))
+            control = Control(controlled.center, controlled.slope, controlled.total, none.logdensity)
 
         def of_batch(position: Position, batch: PyTree) -> Scalar:
             if batch is None:
@@ -126,7 +173,7 @@ def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Pe
                 )
             return posterior.logdensity(position, batch)
 
-        return Target(of_batch, posterior.num_data, True, perturb_gradient, posterior.log_likelihood)
+        return Target(of_batch, posterior.num_data, True, perturb_gradient, posterior.log_likelihood, control)
     if not callable(posterior):
         raise TypeError(
             f"{name}: expected a Posterior or a log density, a function of the position, found a "
@@ -157,6 +204,15 @@ def inner_batch(name: str, batch: PyTree, index, num_inner_steps: int) -> PyTree
                 f"the batch needs a leading axis of {num_inner_steps}; found shape {leaf.shape}."
             )
     return jax.tree.map(lambda leaf: leaf[index], batch)
+
+
+def _like(position: Position, tree: PyTree) -> PyTree:
+    """A tree in the dtypes of a position, which are wider than those of the log density in half precision."""
+    return jax.tree.map(lambda x, y: y.astype(x.dtype), position, tree)
+
+
+def _along(slope: PyTree, position: Position, center: Position, like: Scalar) -> Scalar:
+    return dot(slope, _tree.subtract(position, center)).astype(like.dtype)
 
 
 def looks_finite(tree: PyTree) -> Array:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from geodax._types import LogDensity, Position, PyTree, Scalar
 from geodax.posterior import Posterior
+from geodax.sgmcmc.gradients import Target
 
 
 def as_setting(value: Any) -> Any:
@@ -15,19 +16,22 @@ def as_setting(value: Any) -> Any:
 
 
 def named_densities(
-    posterior: Posterior | LogDensity, logdensity: Callable[[Position, PyTree], Scalar]
+    posterior: Posterior | LogDensity, target: Target
 ) -> tuple[tuple[str, Callable[[Position, PyTree], Scalar]], ...]:
     """Name the functions that define a target.
 
     Args:
         posterior: The user's posterior or log density.
-        logdensity: Its log density at a position, estimated from the batches of an iteration.
+        target: The target, whose log density is estimated from the batches of an iteration.
 
     Returns:
         Pairs of a name and a function of position and batch: for a posterior first its log prior, since the likelihood
         is large compared with it, then the log density.
     """
-    whole = ("log density", logdensity)
+    if target.control is None:
+        whole = ("log density", target.logdensity)
+    else:
+        whole = ("log density", lambda position, batch: target.gradients(batch, position)[0][0])
     if not isinstance(posterior, Posterior):
         return (whole,)
     return ("log prior", lambda position, batch: jnp.asarray(posterior.log_prior(position))), whole

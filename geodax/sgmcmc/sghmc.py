@@ -69,6 +69,7 @@ from geodax._types import (
 )
 from geodax.geometry.manifolds import AbstractManifold, Noise, as_manifold
 from geodax.posterior import Posterior
+from geodax.sgmcmc.control_variates import with_arrays
 from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, inner_batch, looks_finite
 from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
@@ -103,6 +104,7 @@ class SGHMCState(NamedTuple):
     dtypes: LeafDtypes = LeafDtypes()
 
 
+@with_arrays
 def sghmc(
     posterior: Posterior | LogDensity,
     *,
@@ -337,7 +339,13 @@ def sghmc(
                 stiffness.largest(stiffness.curvature / 0.16 + heat * taken, 10.0 * heat, unknown, cycle, left)
             )
 
-        return curvature_adaptation(first_batch, mass, step_size, temperatures, num_warmup)
+        found = curvature_adaptation(target, mass, step_size, temperatures, num_warmup)
+
+        def update(*args: Any) -> tuple[Any, SGHMCState]:
+            # of several batches the first, before devices divide its examples
+            return found.update(*args[:5], *(inner_batch("sghmc", batch, 0, num_inner_steps) for batch in args[5:]))
+
+        return found._replace(update=update)
 
     settings = {
         "sampler": "sghmc",
@@ -362,9 +370,7 @@ def sghmc(
         manifold=manifold,
         num_batches=num_batches,
         num_data=target.num_data if target.needs_batch else 0,
-        description=Description(
-            tuple(settings.items()), named_densities(posterior, first_batch.logdensity), num_waiting
-        ),
+        description=Description(tuple(settings.items()), named_densities(posterior, first_batch), num_waiting),
     )
 
 
@@ -389,5 +395,4 @@ def _of_first_batch(target: Target, num_inner_steps: int) -> Target:
     def first(function: Any) -> Any:
         return lambda position, batch: function(position, inner_batch("sghmc", batch, 0, num_inner_steps))
 
-    log_likelihood = None if target.log_likelihood is None else first(target.log_likelihood)
-    return target._replace(logdensity=first(target.logdensity), log_likelihood=log_likelihood)
+    return target.changed(first)

@@ -46,6 +46,7 @@ from geodax._types import (
 )
 from geodax.geometry.manifolds import AbstractManifold, Noise, as_manifold
 from geodax.posterior import Posterior
+from geodax.sgmcmc.control_variates import with_arrays
 from geodax.sgmcmc.gradients import as_target, looks_finite
 from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
@@ -77,6 +78,7 @@ class SGNHTState(NamedTuple):
     dtypes: LeafDtypes = LeafDtypes()
 
 
+@with_arrays
 def sgnht(
     posterior: Posterior | LogDensity,
     *,
@@ -185,5 +187,5 @@ def sgnht(
         manifold=manifold,
         num_batches=1 if target.needs_batch else 0,
         num_data=target.num_data if target.needs_batch else 0,
-        description=Description(tuple(settings.items()), named_densities(posterior, target.logdensity)),
+        description=Description(tuple(settings.items()), named_densities(posterior, target)),
     )

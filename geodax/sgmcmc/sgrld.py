@@ -39,6 +39,7 @@ from geodax._types import (
 )
 from geodax.geometry.manifolds import Euclidean
 from geodax.posterior import Posterior
+from geodax.sgmcmc.control_variates import with_arrays
 from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, looks_finite
 from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
@@ -68,6 +69,7 @@ class SGRLDState(NamedTuple):
     dtypes: LeafDtypes = LeafDtypes()
 
 
+@with_arrays
 def sgrld(
     posterior: Posterior | LogDensity,
     *,
@@ -192,7 +194,7 @@ def sgrld(
         manifold=space,
         num_batches=num_batches,
         num_data=target.num_data if target.needs_batch else 0,
-        description=Description(tuple(settings.items()), named_densities(posterior, target.logdensity), num_waiting),
+        description=Description(tuple(settings.items()), named_densities(posterior, target), num_waiting),
     )
 
 

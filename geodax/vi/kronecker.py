@@ -30,14 +30,14 @@ class MatrixGaussian(eqx.Module):
         mean: Mean in the basis.
         deviation: Standard deviations in the basis.
         left: Orthogonal matrix for the rows.
-        right: Orthogonal matrix for the columns.
+        right: Orthogonal matrix for the columns; those of split layers may have rows of zeros below it.
         units: The prior's standard deviations: of the weights, and of the biases or None.
     """
 
     mean: Float[Array, "o i"]
     deviation: Float[Array, "o i"]
     left: Float[Array, "o o"]
-    right: Float[Array, "i i"]
+    right: Float[Array, "j i"]
     units: tuple[float, float | None] = eqx.field(static=True)
 
     def sample(self, key: PRNGKey) -> Float[Array, "o i"]:
@@ -60,11 +60,12 @@ class MatrixGaussian(eqx.Module):
 
     def inward(self, matrix: Float[Array, "o i"]) -> Float[Array, "o i"]:
         """Return the coordinates of a matrix in the basis."""
-        return self.left.T @ (matrix / self.columns()[None]) @ self.right
+        return self.left.T @ (matrix / self.columns()[None]) @ self.right[: self.mean.shape[1]]
 
     def outward(self, coordinates: Float[Array, "o i"]) -> Float[Array, "o i"]:
         """Return the matrix with the given coordinates."""
-        return self.left @ coordinates @ self.right.T * self.columns()[None]
+        found = self.left @ coordinates @ self.right.T
+        return found[:, : self.mean.shape[1]] * self.columns()[None]
 
 
 class KroneckerOver(AbstractWhole):

@@ -40,8 +40,9 @@ from jaxtyping import Float
 
 from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar, Schedule
-from geodax.data.parts import DATA_AXIS, Part, mean_over_parts, own_examples
+from geodax.data.parts import DATA_AXIS, Part, gathered_again, over_rows, own_examples, whole
 from geodax.vi.dense import extended, layers_at, matrix_of, output_zeros, places_of, replaced, require_one_call
+from geodax.vi.eigenbases import LayerState, first_layer, like_rows, mesh_of, placed_like, refreshed
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
 from geodax.vi.families import DiagonalGaussian, normal
 from geodax.vi.ivon import Diagonal, move_points, newton_step, prior_gradient, schedule_of
@@ -51,21 +52,6 @@ from geodax.vi.positions import are_points, prior_variances_of, same_positions
 
 _OWNER = "noisy_kfac"
 _FIRST_REFRESH = 8
-
-
-class LayerState(NamedTuple):
-    """A layer in its basis: mean, average of gradients, second moments of output gradients and inputs, basis."""
-
-    mean: Float[Array, "o i"]
-    momentum: Float[Array, "o i"]
-    outputs: Float[Array, "o o"]
-    inputs: Float[Array, "i i"]
-    left: Float[Array, "o o"]
-    right: Float[Array, "i i"]
-
-    def curvature(self) -> Float[Array, "o i"]:
-        """Return the curvature of the mean loss of an example along the basis."""
-        return jnp.diagonal(self.outputs)[:, None] * jnp.diagonal(self.inputs)[None]
 
 
 class KroneckerState(NamedTuple):
@@ -124,7 +110,8 @@ def noisy_kfac(
     """Create noisy K-FAC for a network with dense layers.
 
     Args:
-        network: A network without variational layers; its arrays are the initial means.
+        network: A network without variational layers; its arrays are the initial means. If arrays are split over
+            devices (:func:`geodax.shard`), the state and the posterior are split, too.
         log_likelihood: ``(position, batch) -> (B,)``, a function that calls the network's layers. The likelihoods of
             :mod:`geodax.nn` draw the targets of the curvature by their method ``sample``; other functions without this
             method use the given targets.
@@ -163,15 +150,13 @@ def noisy_kfac(
     require_same = same_positions(_OWNER, network)
     _checks.parameters(_OWNER, "network", network)
     places, is_rest, units, variances = _layout(network, where, points, prior_variance, priors)
+    mesh = mesh_of(network)
     rates, optimizer = schedule_of(learning_rate), adam(schedule_of(point_rate))
     draw_targets = getattr(log_likelihood, "sample", None)
 
     def first(layer: Any, units: tuple[float, float | None]) -> LayerState:
         matrix = _tree.widened(matrix_of(layer))
-        columns = column_units(units, matrix.shape[1], matrix.dtype)
-        left, right = (jnp.eye(size, dtype=matrix.dtype) for size in matrix.shape)
-        inputs = initial**0.5 * jnp.diag(columns**2)
-        return LayerState(matrix / columns[None], jnp.zeros_like(matrix), initial**0.5 * left, inputs, left, right)
+        return first_layer(matrix, column_units(units, matrix.shape[1], matrix.dtype), initial, mesh)
 
     def init(network: PyTree) -> KroneckerState:
         require_same(network)
@@ -187,11 +172,11 @@ def noisy_kfac(
     def posterior(state: KroneckerState) -> KroneckerOver:
         layers = []
         for layer, unit in zip(state.layers, units, strict=True):
-            deviation = jax.lax.rsqrt(num_data * layer.curvature() + 1.0)
+            deviation = placed_like(jax.lax.rsqrt(num_data * layer.curvature() + 1.0), layer.mean)
             layers.append(MatrixGaussian(layer.mean, deviation, layer.left, layer.right, unit))
         means = [layer.outward(layer.mean) for layer in layers]
         at_mean = None if state.rest is None else state.rest.mean
-        mean = assembled(network, places, means, is_rest, at_mean, state.points)
+        mean = placed_like(assembled(network, places, means, is_rest, at_mean, state.points), network)
         found = KroneckerOver(mean, tuple(layers), None, places, is_rest, variances)
         if state.rest is None:
             return found
@@ -214,15 +199,13 @@ def noisy_kfac(
         def at(rest: Array | None, points: tuple[Array, ...]) -> PyTree:
             return assembled(network, places, [], is_rest, rest, points)
 
-        def of_part(part: PyTree) -> Any:
-            number, _ = part.share(DATA_AXIS) if isinstance(part, Part) else (None, 1)
-            key = key_targets if number is None else jax.random.fold_in(key_targets, number)
-            layers = q.layers, drawn
-            return _moments(
-                log_likelihood, draw_targets, at, places, layers, rest, state.points, own_examples(part), key
-            )
+        def of_part(part: PyTree, layers: list[_Drawn], *given: Any) -> tuple[tuple[Array, Any, Any], list[_Moments]]:
+            return _moments(part, log_likelihood, draw_targets, at, places, units, layers, *given)
 
-        value, moments, of_rest, of_points = mean_over_parts(of_part, batch)
+        layers = [_Drawn(matrix, layer.left, layer.right) for matrix, layer in zip(drawn, q.layers, strict=True)]
+        like = [_Moments(layer.mean, layer.outputs, layer.inputs) for layer in state.layers]
+        given = rest, state.points, key_targets
+        (value, of_rest, of_points), moments = over_rows(of_part, batch, layers, like, *given)
         count, rate = state.count + 1, rates(iteration)
 
         def moved(layer: LayerState, moment: _Moments) -> LayerState:
@@ -240,7 +223,7 @@ def noisy_kfac(
         layers = tuple(map(moved, state.layers, moments))
         is_power = (count & (count - 1) == 0) & (count >= _FIRST_REFRESH)
         is_due = is_power | (count % refresh_every == 0)
-        layers = jax.lax.cond(is_due, lambda layers: tuple(map(_refreshed, layers)), lambda layers: layers, layers)
+        layers = jax.lax.cond(is_due, refreshed, lambda layers: layers, layers)
         others_moved = None
         if state.rest is not None and noise is not None:
             others_moved = settings(state.rest, -of_rest, noise, q.prior_variances(), rate, count)
@@ -250,7 +233,15 @@ def noisy_kfac(
         kl = q.kl().astype(expected.dtype)
         return KroneckerState(layers, others_moved, free, inner, count), BoundInfo(expected - kl, expected, kl)
 
-    return VariationalAlgorithm(init, step, posterior, num_data)
+    return VariationalAlgorithm(init, step, posterior, num_data, mesh is not None)
+
+
+class _Drawn(NamedTuple):
+    """A drawn matrix in the basis of a layer."""
+
+    matrix: Array
+    left: Array
+    right: Array
 
 
 class _Moments(NamedTuple):
@@ -262,85 +253,82 @@ class _Moments(NamedTuple):
 
 
 def _moments(
+    part: PyTree,
     log_likelihood: Callable[[Any, PyTree], Array],
     draw_targets: Callable[[PRNGKey, Any, PyTree], PyTree] | None,
     at: Callable[[Array | None, tuple[Array, ...]], PyTree],
     places: tuple[int, ...],
-    layers: tuple[tuple[MatrixGaussian, ...], list[Array]],
+    units: list[tuple[float, float | None]],
+    layers: list[_Drawn],
     rest: Array | None,
     points: tuple[Array, ...],
-    rows: PyTree,
     key: PRNGKey,
-) -> tuple[Array, list[_Moments], Any, Any]:
-    """Mean log likelihood, moments of each layer, and gradients with respect to the other arrays and the points."""
+) -> tuple[tuple[Array, Any, Any], list[_Moments]]:
+    """Mean log likelihood, its gradients with respect to the other arrays and the points, and moments of each layer."""
+    rows, is_split = own_examples(part), isinstance(part, Part) and bool(part.model_axes)
+    again = gathered_again if is_split else lambda function: function
     size = max(leaf.shape[0] for leaf in jax.tree.leaves(rows) if jnp.ndim(leaf))
     one = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]) if jnp.ndim(leaf) else (), leaf.dtype), rows
     )
     require_one_call(_OWNER, at(rest, points), places, log_likelihood, one, in_batch=True)
 
-    def position(slots: list[Any], rest: Array | None, points: tuple[Array, ...]) -> PyTree:
+    def position(layers: list[_Drawn], slots: list[Any], rest: Array | None, points: tuple[Array, ...]) -> PyTree:
         def rotated(nodes: list[Any]) -> list[Any]:
             return [
-                _Rotated(node, matrix, layer.left, layer.right, layer.columns(), own)
-                for node, layer, matrix, own in zip(nodes, *layers, slots, strict=True)
+                _Rotated(node, *_trimmed(layer), column_units(unit, layer.matrix.shape[1], layer.matrix.dtype), own)
+                for node, layer, unit, own in zip(nodes, layers, units, slots, strict=True)
             ]
 
         return replaced(at(rest, points), places, rotated)
 
     single = jax.tree.map(lambda leaf: leaf[:, None] if jnp.ndim(leaf) else leaf, rows)
     axes = jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, rows)
-    slots = [tuple(jnp.zeros((size, n), m.dtype) for n in reversed(m.shape)) for m in layers[1]]
 
     def given(slots: list[Any], rest: Array | None, points: tuple[Array, ...]) -> Array:
+        gathered = whole(part, layers)
+
         def of_one(slots: list[Any], rows: PyTree) -> Array:
-            return log_likelihood(position(slots, rest, points), rows)[0]
+            return log_likelihood(position(gathered, slots, rest, points), rows)[0]
 
         return _tree.widened(jax.vmap(of_one, (0, axes))(slots, single))
 
-    values, pull = jax.vjp(given, slots, rest, points)
+    weights = [layer.weight.shape for layer in layers_at(at(rest, points), places)]
+    slots = [
+        (jnp.zeros((size, layer.right.shape[1]), layer.right.dtype), jnp.zeros((size, rows), layer.right.dtype))
+        for layer, (rows, _) in zip(layers, weights, strict=True)
+    ]
+    values, pull = jax.vjp(again(given), slots, rest, points)
     found, of_rest, of_points = pull(jnp.full_like(values, 1.0 / size))
     curved = [(x, size * g) for x, g in found]
     if draw_targets is not None:
         draw = draw_targets
+        # a key for each example of the batch, whichever device has it
+        number, count = part.share(DATA_AXIS, *part.model_axes) if isinstance(part, Part) else (None, 1)
+        keys = jax.random.split(key, size * count)
+        keys = keys if number is None else jax.lax.dynamic_slice_in_dim(keys, number * size, size)
 
         def sampled(slots: list[Any]) -> Array:
+            gathered = whole(part, layers)
+
             def of_one(slots: list[Any], rows: PyTree, key: PRNGKey) -> Array:
-                network = position(slots, rest, points)
+                network = position(gathered, slots, rest, points)
                 return log_likelihood(network, jax.lax.stop_gradient(draw(key, network, rows)))[0]
 
-            return _tree.widened(jax.vmap(of_one, (0, axes, 0))(slots, single, jax.random.split(key, size)))
+            return _tree.widened(jax.vmap(of_one, (0, axes, 0))(slots, single, keys))
 
-        drawn, pull = jax.vjp(sampled, slots)
+        drawn, pull = jax.vjp(again(sampled), slots)
         (curved,) = pull(jnp.ones_like(drawn))
     moments = []
-    for (inputs, g), (_, other), layer in zip(found, curved, layers[0], strict=True):
+    for (inputs, g), (_, other), layer in zip(found, curved, whole(part, layers), strict=True):
         g, other = g @ layer.left, other @ layer.left
-        moments.append(_Moments(g.T @ inputs, other.T @ other / size, inputs.T @ inputs / size))
-    return jnp.mean(values), moments, _tree.widened(of_rest), _tree.widened(of_points)
+        of_inputs = like_rows(inputs.T @ inputs / size, layer.right)
+        moments.append(_Moments(g.T @ inputs, other.T @ other / size, of_inputs))
+    return (jnp.mean(values), _tree.widened(of_rest), _tree.widened(of_points)), moments
 
 
-def _refreshed(layer: LayerState) -> LayerState:
-    """Turn the basis to the eigenvectors of the second moments."""
-    (outputs, u), (inputs, v) = (_eigenbasis(moment) for moment in (layer.outputs, layer.inputs))
-    return LayerState(
-        u.T @ layer.mean @ v,
-        u.T @ layer.momentum @ v,
-        jnp.diag(outputs),
-        jnp.diag(inputs),
-        _orthonormal(layer.left @ u),
-        _orthonormal(layer.right @ v),
-    )
-
-
-def _eigenbasis(moment: Array) -> tuple[Array, Array]:
-    values, vectors = jnp.linalg.eigh(moment)
-    return jnp.maximum(values, 0.0), vectors
-
-
-def _orthonormal(q: Array) -> Array:
-    """Take a Newton step to the nearest orthogonal matrix, so that rounding errors of products do not add up."""
-    return 1.5 * q - 0.5 * q @ (q.T @ q)
+def _trimmed(layer: _Drawn) -> _Drawn:
+    return layer._replace(right=layer.right[: layer.matrix.shape[1]])
 
 
 def _layout(

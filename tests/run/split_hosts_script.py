@@ -1,6 +1,7 @@
 """A run with split parameters in one of several processes: process, number of them, port, folder, number of draws.
 
-The draws are of functions of the position, or with a folder that ends in "draws" of the position itself.
+The draws are of functions of the position, with control variates, or with a folder that ends in "draws" of the position
+itself.
 """
 
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import geodax as gx
 from geodax.predict.evaluation import evaluate
 from geodax.run import hosts
+from geodax.sgmcmc.control_variates import control_variates
 
 jax.config.update("jax_enable_x64", True)
 
@@ -37,9 +39,12 @@ def few(p):
 
 has_positions = folder.endswith("draws")
 position = gx.shard(start, mesh)
+target = posterior
+if not has_positions:
+    target = control_variates(posterior, gx.shard({n: 0.9 * x for n, x in start.items()}, mesh), data)
 tree = gx.sample(
     jax.random.key(0),
-    gx.sgrld(posterior, metric=gx.metrics.RMSProp(), step_size=1e-3),
+    gx.sgrld(target, metric=gx.metrics.RMSProp(), step_size=1e-3),
     position,
     num_samples=int(num_samples),
     num_chains=2,
@@ -53,4 +58,9 @@ if has_positions:  # every process reads its own shards of the store
     apply = lambda p, x: jnp.tanh(x @ p["w"]) @ p["v"] + p["b"]  # noqa: E731
     for values in evaluate(f"{folder}/draws.zarr", position, data[:3], apply=apply):
         found.append(values.ravel())
+elif int(num_samples) > 3:  # what warm-up learns comes to every process
+    exact = gx.hmc(posterior.full(data), num_integration_steps=1)
+    settings = {"num_warmup": 6, "num_samples": 1, "num_chains": 2, "keep": few, "progress": False}
+    tree = gx.sample(jax.random.key(1), exact, position, **settings)
+    found += [x.values.ravel() for x in tree["adaptation"].values()]
 np.save(f"{folder}.{num_processes}.{process}.npy", np.concatenate(found))

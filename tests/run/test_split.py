@@ -15,12 +15,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import geodax as gx
 from geodax import nn, vi
-from geodax.run.advance import build_advance
+from geodax.run.advance import bound, build_advance
 from geodax.run.content import content_of
 from geodax.run.errors import CheckpointError, StartError
 from geodax.run.feeding import make_feed
 from geodax.run.sharding import as_mesh
 from geodax.run.split import split_of
+from geodax.sgmcmc.control_variates import control_variates
 from tests.marks import slow
 from tests.run.test_devices import ROOT, on_eight_devices
 from tests.run.test_hosts import free_port
@@ -214,17 +215,20 @@ def compiled(algorithm, position, mesh, batch_size=8):
     mesh = as_mesh("test", 1, mesh, batch_size)
     split = split_of("test", position, mesh, False)
     feed = make_feed(gx.data.batches(np.zeros((batch_size, 64)), batch_size=batch_size), 1)
-    advance = build_advance(
-        algorithm.step,
-        None,
-        lambda p: p["0"][0, 0],
-        feed=feed,
-        num_warmup=0,
-        thinning=1,
-        buffer_length=1,
-        mesh=mesh,
-        split=split,
-    )
+
+    def advance(arrays, *args):
+        return build_advance(
+            bound(algorithm, arrays).step,
+            None,
+            lambda p: p["0"][0, 0],
+            feed=feed,
+            num_warmup=0,
+            thinning=1,
+            buffer_length=1,
+            mesh=mesh,
+            split=split,
+        )(*args)
+
     states = jax.eval_shape(lambda p: jax.vmap(algorithm.init)(jax.tree.map(lambda x: x[None], p)), position)
     places = split.shardings(states, "chain")
     shapes = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), states, places)
@@ -232,11 +236,15 @@ def compiled(algorithm, position, mesh, batch_size=8):
     fed = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), feed.load(0, 0))
     keys = jax.device_put(jax.random.split(jax.random.key(0), 1), NamedSharding(mesh, PartitionSpec("chain")))
     number = jax.ShapeDtypeStruct((), np.int32)
-    lowered = jax.jit(advance, donate_argnums=(0, 1)).lower(shapes, (), keys, fed, number, number)
+    arrays = split.placed(algorithm.description.arrays)
+    lowered = jax.jit(advance, donate_argnums=(1, 2)).lower(arrays, shapes, (), keys, fed, number, number)
     return lowered.compile(), shapes, fed
 
 
-@pytest.mark.parametrize("name", ["rmsprop", "shampoo", slow("identity"), slow("monge"), slow("newton"), slow("soap")])
+GATHERED = ["rmsprop", "shampoo", "control variates", slow("identity"), slow("monge"), slow("newton"), slow("soap")]
+
+
+@pytest.mark.parametrize("name", GATHERED)
 def test_parameters_are_gathered_in_the_forward_pass_alone(name):
     """Every collective of the size of an array belongs to the likelihood: a gather, or the scatter of its gradient."""
 
@@ -249,19 +257,23 @@ def test_parameters_are_gathered_in_the_forward_pass_alone(name):
     metric = {"identity": gx.metrics.Identity()} | METRICS | {n: gx.metrics.Shampoo(**o) for n, o in others.items()}
     target = gx.Posterior(log_prior=lambda p: -jnp.sum(p["0"] ** 2), log_likelihood=through, num_data=64)
     position = {str(i): jnp.ones((64, 64)) for i in range(3)}
-    algorithm = gx.sgrld(target, metric=metric[name], step_size=1e-6)
+    if is_controlled := name == "control variates":
+        target = control_variates(target, position, np.zeros((64, 64)))
+    algorithm = gx.sgrld(target, metric=metric.get(name), step_size=1e-6)
     program, shapes, fed = compiled(algorithm, position, gx.device_mesh(chain=1, model=2))
     large = []
     for kind, where in ((k, op) for shape, k, op in COLLECTIVE.findall(program.as_text()) if largest(shape) >= 2048):
         large.append(kind)
         assert (kind, "shard_map" in where) in {("all-gather", True), ("reduce-scatter", True)}, (kind, where)
     assert {"all-gather", "reduce-scatter"} == set(large)
-    assert large.count("all-gather") <= 2 * len(position)  # and none of the statistics of a metric
-    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
+    assert large.count("all-gather") <= (4 if is_controlled else 2) * len(position)  # none of a metric, or of a slope
+    beside = (position, position) if is_controlled else ()  # centre and slope, which are arguments, not constants
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves((shapes, beside)))
     held = program.memory_analysis().argument_size_in_bytes - sum(
         x.size * x.dtype.itemsize for x in jax.tree.leaves(fed)
     )
-    assert held < 1.1 * size / 2
+    assert 0.9 * size / 2 < held < 1.1 * size / 2
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
     assert program.memory_analysis().alias_size_in_bytes > 0.9 * size / 2  # what a chunk makes takes the place of it
 
 
@@ -275,6 +287,7 @@ SCRIPT = textwrap.dedent(
     import jax, jax.numpy as jnp, numpy as np
     jax.config.update("jax_enable_x64", True)
     import geodax as gx
+    from geodax.sgmcmc.control_variates import control_variates
     from tests.run.test_split import METRICS, DATA
 
     rng = np.random.default_rng(1)
@@ -287,6 +300,9 @@ SCRIPT = textwrap.dedent(
     )
     metrics = METRICS | {"identity": None, "wenzel": gx.metrics.Wenzel()}
     cases = {n: (gx.sgrld(posterior, metric=m, step_size=1e-3), {}) for n, m in metrics.items()}
+    center = jax.tree.map(lambda x: 0.9 * x, start)
+    controlled = control_variates(posterior, center, DATA, chunk_size=16)
+    cases["control variates"] = (gx.sgrld(controlled, step_size=1e-3), {})
     cases["sghmc"] = (gx.sghmc(posterior, metric=gx.metrics.RMSProp()), {"num_warmup": 12})
     exact = posterior.full(jnp.asarray(DATA))
     cases["hmc"] = (gx.hmc(exact, step_size=0.01, num_integration_steps=3), {"batches": None})
@@ -321,8 +337,8 @@ SCRIPT = textwrap.dedent(
 
 @pytest.mark.slow
 def test_eight_devices():
-    """One sampler on 8 x parameters and on chain x data x model, interrupted on the first and resumed on the second."""
-    on_eight_devices("import sys; sys.argv[1:] = ['rmsprop']\n" + SCRIPT, 600)
+    """Two samplers on 8 x parameters and on chain x data x model, interrupted on the first and resumed on the second."""
+    on_eight_devices("import sys; sys.argv[1:] = ['rmsprop', 'control variates']\n" + SCRIPT, 600)
 
 
 @pytest.mark.slow

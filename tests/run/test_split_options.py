@@ -7,7 +7,10 @@ import jax.numpy as jnp
 import pytest
 
 import geodax as gx
-from tests.run.test_split import assert_equal, compiled, draws, log_likelihood, start
+from geodax.run.errors import CheckpointError
+from geodax.sgmcmc.control_variates import control_variates
+from tests.marks import slow
+from tests.run.test_split import DATA, METRICS, assert_equal, compiled, draws, log_likelihood, start
 
 
 def posterior(num_data=64, likelihood=log_likelihood, **options):
@@ -57,3 +60,45 @@ def test_options_reduce_temporaries():
     again, more = temporaries(functools.partial(through, each=jax.checkpoint))
     assert again <= plain
     assert more > 1.2 * flops  # the forward pass is computed again
+
+
+def centered(center, **options):
+    return control_variates(posterior(**options), center, DATA, chunk_size=16)
+
+
+def off(scale=0.9):
+    return jax.tree.map(lambda leaf: scale * leaf, start())
+
+
+@pytest.mark.parametrize("sampler", ["monge", slow("rmsprop"), slow("sghmc")])
+def test_control_variates_of_a_split_position(key, sampler, tmp_path):
+    """Catches a centre of one device's entries, a slope added on each device, and resumes with another centre."""
+
+    def run(center, position, devices=None, **settings):
+        target = centered(center, num_micro_batches=2)
+        make = gx.sghmc if sampler == "sghmc" else functools.partial(gx.sgrld, metric=METRICS[sampler], step_size=1e-3)
+        warmup = {"num_warmup": 12} if sampler == "sghmc" else {}
+        return draws(key, make(target), position, devices, **warmup, **settings)
+
+    mesh = gx.device_mesh(chain=1, model=2)
+    one = run(off(), start(), jax.devices()[:1])
+    center = gx.shard(off(), mesh)
+    slope = centered(center).log_likelihood.slope
+    assert all(slope[name].sharding == leaf.sharding for name, leaf in center.items())
+    run(center, gx.shard(start(), mesh), num_samples=3, checkpoint=tmp_path)
+    with pytest.raises(CheckpointError, match="its log density at the starting points is"):
+        run(gx.shard(off(0.5), mesh), gx.shard(start(), mesh), checkpoint=tmp_path)
+    assert_equal(run(center, gx.shard(start(), mesh), checkpoint=tmp_path), one)
+    if sampler == "monge":
+        assert_equal(run(off(), gx.shard(start(), mesh)), one)  # a whole centre is divided by the run
+        with pytest.raises(ValueError, match="the centre of the control variates is split over devices"):
+            run(center, start(), jax.devices()[:1])
+
+
+def test_inner_steps_of_a_split_position(key, tmp_path):
+    """Catches batches of inner steps that devices divide in place of the examples, in the warm-up and in checkpoints."""
+    algorithm = gx.sghmc(posterior(), num_inner_steps=2)
+    one = draws(key, algorithm, start(), jax.devices()[:1], num_warmup=12)
+    position = gx.shard(start(), gx.device_mesh(chain=1, model=2))
+    draws(key, algorithm, position, num_warmup=12, num_samples=3, checkpoint=tmp_path)
+    assert_equal(draws(key, algorithm, position, num_warmup=12, checkpoint=tmp_path), one)

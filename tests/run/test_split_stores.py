@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from jax.sharding import NamedSharding, PartitionSpec
 
 import geodax as gx
 from geodax.predict.evaluation import evaluate
 from geodax.run import zarr_files
 from geodax.run.draws import open_draws
-from geodax.run.shards import Shards, first_with
-from tests.run.test_split import DATA, assert_equal, draws, posterior, start
+from geodax.run.shards import Shards, first_with, joined, sender
+from tests.run.test_split import COLLECTIVE, DATA, assert_equal, draws, largest, posterior, start
 
 
 def run(key, position, path, num_samples=6, devices=None, **settings):
@@ -89,3 +90,18 @@ def test_regions_are_put_together_from_devices():
     assert rows.shape == (2, 3, 3, 8)
     region = (slice(0, 2), slice(1, 3), slice(0, 3), slice(3, 6))
     np.testing.assert_array_equal(rows[region], values.swapaxes(0, 1)[region])
+
+
+def test_what_warm_up_learns_reaches_hosts_by_shard():
+    """Catches arrays that are whole on a device on their way, and shards that are put together in another order."""
+    mesh = gx.device_mesh(chain=1, model=2)
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(3, 8, 32)))
+    for spec in (
+        PartitionSpec(None, "model"),
+        PartitionSpec("chain", None, "model"),
+        PartitionSpec(None, ("chain", "model")),
+    ):
+        split = jax.device_put(x, NamedSharding(mesh, spec))
+        np.testing.assert_array_equal(joined(split), x)
+        text = sender(split.sharding).lower(split, np.int32(0)).compile().as_text()
+        assert max(largest(shape) for shape, *_ in COLLECTIVE.findall(text)) == x.size // 2

@@ -7,6 +7,8 @@ import pytest
 
 import geodax as gx
 from geodax.sgmcmc.control_variates import control_variates
+from geodax.sgmcmc.gradients import as_target
+from geodax.sgmcmc.precision import in_single_precision
 
 RNG = np.random.default_rng(0)
 DATA = {"x": jnp.asarray(RNG.normal(size=(200, 3))), "y": jnp.asarray(RNG.integers(0, 2, 200), float)}
@@ -58,6 +60,44 @@ def test_the_noise_is_smaller_near_the_centre(center, key):
 
     assert spread(controlled, center) < 1e-10
     assert spread(controlled, center + 0.05) < 0.1 * spread(posterior(), center + 0.05)
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 2])
+def test_samplers_see_the_controlled_density(center, num_micro_batches):
+    """They take the centre apart from the position; catches a slope that is missing, or scaled by the batch."""
+    plain = gx.Posterior(
+        log_prior=posterior().log_prior,
+        log_likelihood=posterior().log_likelihood,
+        num_data=200,
+        num_micro_batches=num_micro_batches,
+    )
+    controlled = control_variates(plain, center, DATA)
+    assert controlled.num_micro_batches == num_micro_batches
+    batch = jax.tree.map(lambda leaf: leaf[:20], DATA)
+    ends = center + jnp.array([0.3, -0.2, 0.1]), center - 0.2
+    target = as_target("test", controlled, None)
+    for end, value, gradient in zip(ends, *target.gradients(batch, *ends), strict=True):
+        expected = jax.value_and_grad(controlled.logdensity)(end, batch)
+        np.testing.assert_allclose(value, expected[0], rtol=1e-12)
+        np.testing.assert_allclose(gradient, expected[1], rtol=1e-10)
+    changes = controlled.log_likelihood(ends[0], batch) - controlled.log_likelihood(ends[1], batch)
+    np.testing.assert_allclose(target.batch_noise(*ends, batch), changes.var(ddof=1) * 200**2 / 20, rtol=1e-10)
+    one = jax.tree.map(lambda leaf: leaf[:1], DATA)  # the square in place of the variance, so that the slope counts
+    (change,) = controlled.log_likelihood(ends[0], one) - controlled.log_likelihood(ends[1], one)
+    np.testing.assert_allclose(target.batch_noise(*ends, one), change**2 * 200**2, rtol=1e-10)
+
+
+def test_half_precision(center):
+    """The sampler keeps the position in single precision; catches a centre in another dtype."""
+    half, data = center.astype(jnp.bfloat16), jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), DATA)
+    controlled = control_variates(posterior(), half, data)
+    position, dtypes = in_single_precision(half + 0.25)
+    batch = jax.tree.map(lambda leaf: leaf[:20], data)
+    (value,), (gradient,) = as_target("test", controlled, None).taking(dtypes).gradients(batch, position)
+    assert gradient.dtype == value.dtype == jnp.float32
+    single = jax.tree.map(lambda leaf: leaf.astype(float), (half, data, batch))
+    expected = jax.grad(control_variates(posterior(), *single[:2]).logdensity)(position.astype(float), single[2])
+    np.testing.assert_allclose(gradient, expected, rtol=0.1)
 
 
 def test_part_of_the_data_is_refused(center):
