@@ -146,7 +146,8 @@ def test_life_of_a_regressor(table, tmp_path, capsys):
     assert "" not in lines[5]
 
 
-def test_several_targets(tmp_path, capsys):
+@pytest.mark.parametrize("inference", ["mcmc", "laplace"])
+def test_several_targets(inference, tmp_path, capsys):
     """Fit, show, report and predict: each target with its own units, scores and columns, and none of them as an input."""
     generator = np.random.default_rng(7)
     x = generator.standard_normal(90)
@@ -156,7 +157,7 @@ def test_several_targets(tmp_path, capsys):
     path, run = tmp_path / "table.csv", tmp_path / "run"
     path.write_text("\n".join(["dose,small,large", *lines]) + "\n")
     words = ["fit", "regressor", str(path), "--target", "small", "large", "--out", str(run), *_SMALL]
-    assert main([*words, "--calibration-fraction", "0.3"]) == 0
+    assert main([*words, "--calibration-fraction", "0.3", "--inference", inference]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "2 of 90 rows have no 'small' or no 'large' and are left out." in printed
     for name, spread in (("small", 1.0), ("large", 100.0)):
