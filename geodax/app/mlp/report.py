@@ -9,7 +9,7 @@ import numpy as np
 from geodax.app.family import statistics
 from geodax.app.mlp import figures
 from geodax.app.mlp.about import write_data, write_model
-from geodax.app.mlp.draws import identified_draws
+from geodax.app.mlp.draws import identified_draws, point_estimates
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.importance import Importance, partial_dependence, permutation_importance
 from geodax.app.mlp.results import NETWORK, Results, answer, each_target, results
@@ -93,7 +93,9 @@ def write_report(
         else f"`fit`, the predicted mean on some fitted rows{_PARAMETERS.get(model.likelihood, '')}"
     )
     about = f"Single weights of a network have no meaning, so the diagnostics use what it computes: {watched}."
-    end(report, identified_draws(model, data), statistics(model), findings, config, command, about=about)
+    draws = identified_draws(model, data)
+    points = point_estimates(model, draws)
+    end(report, draws, statistics(model), findings, config, command, about=about, points=points)
     report.write(path)
 
 
