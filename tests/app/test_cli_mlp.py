@@ -377,7 +377,10 @@ def test_rows_have_weights(tmp_path, capsys, monkeypatch):
     words = ["fit", "classifier", str(path), "--target", "answer", "--weights", "number", "--out", str(run)]
     assert main([*words, "--widths", "none", "--test-fraction", "0.1", *_SMALL[2:]]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "20 rows of weight 0 are left out. The fit weights rows by 'number' (0.01 to 3); scores count" in printed
+    assert "20 rows of weight 0 are left out. The fit and the scores weight rows by 'number' (0.01 to 3)." in printed
+    # the held-out rows of large weight, and hardly one of the others
+    assert "weighted held-out rows" in printed
+    assert float(re.search(r"accuracy (\S+)", printed)[1]) > 99
     given, with_posterior = [], BayesianMLPClassifier.with_posterior
 
     def noted(self, X, y, posterior, sample_weight=None):
@@ -390,6 +393,8 @@ def test_rows_have_weights(tmp_path, capsys, monkeypatch):
     new.write_text("x\n-2\n2\n")
     assert main(["predict", str(run), str(new)]) == 0
     assert [(len(w), w.min(), w.max()) for w in given] == [(54, 0.01, 3)] * 2
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "weighted means, as the fit is weighted" in page
     heading, low, high = _predictions(run)
     assert heading[:3] == ["row", "answer", "p(no)"]
     assert (low[1], high[1]) == ("no", "yes")
