@@ -465,6 +465,34 @@ def batch_orders(facts: dict) -> list[str]:
     ]
 
 
+def microcanonical_batches(facts: dict) -> list[str]:
+    """Largest bias of a variance and effective draws of squares, with gradients of batches."""
+    names = {"microcanonical": "microcanonical", "sgnht": "`sgnht`", "sghmc": '`sghmc`, `"baoab"`'}
+    names["sghmc, noise known"] = "the same, size of the noise known"
+    at: dict[tuple, dict] = {}
+    for row in facts["rows"]:
+        at.setdefault((row["coordinates"], row["batch"], row["length"], row["step"]), {})[row["sampler"]] = row
+
+    def cell(row: dict | None) -> str:
+        return "–" if row is None else f"{100 * row['bias']:.1f} %, {100 * row['largest']:.0f} % ({row['ess']:.2g})"
+
+    heads = ["coordinates", "batch", "step size", *names.values()]
+    shown = {key: rows for key, rows in at.items() if key[2] == (1.0 if key[0] == "posterior" else 3.0)}
+    lines = [
+        [{"posterior": "isotropic", "raw": "ill-conditioned"}[key[0]], str(key[1]), f"{key[3]:g}"]
+        + [cell(rows.get(name)) for name in names]
+        for key, rows in shown.items()
+    ]
+    versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items())
+    return [
+        *(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *lines)),
+        "",
+        "Bias of the variances along principal directions: mean, and largest modulus (effective draws of squares in 1,000 gradients, of the "
+        f"slowest direction). Standard errors are at most {100 * max(r['error'] for each in shown.values() for r in each.values()):.0f} %; "
+        f"{versions}.",
+    ]
+
+
 def mass_matrices(facts: dict) -> list[str]:
     columns = [("nuts", k) for k in ("diagonal", "dense", "low_rank")] + [
         ("hmc", k) for k in ("diagonal", "dense", "low_rank")
@@ -632,6 +660,7 @@ TABLES = {
     "tangent-preconditioning": ("tangent_preconditioning", tangent_preconditioning),
     "microcanonical-bias": ("microcanonical", microcanonical_bias),
     "microcanonical-cost": ("microcanonical", microcanonical_cost),
+    "microcanonical-batches": ("microcanonical_batches", microcanonical_batches),
     "microcanonical-speed": ("stiefel_microcanonical", stiefel_speed),
     "microcanonical-with-warmup": ("stiefel_microcanonical", stiefel_with_warmup),
     "posteriordb": ("posteriordb", posteriordb),

@@ -14,7 +14,7 @@ from geodax.app.run_folder.files import fitted_table
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.diagnostics.findings import Finding
-from geodax.diagnostics.summary import Summary, as_arrays
+from geodax.diagnostics.summary import Summary, as_arrays, summarize
 from geodax.models.pooling import thinned
 
 
@@ -109,6 +109,14 @@ class AbstractRunKind(abc.ABC):
     def summarized(self, data: Any, model: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Draws for ``summary.csv``, and the sampler's statistics; all there are, unless a kind knows better."""
         return model.posterior_["posterior"], model.posterior_["sample_stats"]
+
+    def points(self, data: Any, model: Any) -> tuple[str, ...]:
+        """Names of summarised variables that were estimated, one value for each chain, and not drawn."""
+        return ()
+
+    def summary(self, data: Any, model: Any) -> Summary:
+        """Summarise the draws."""
+        return summarize(*self.summarized(data, model), points=self.points(data, model))
 
     def results(self, data: Any, model: Any) -> tuple[str, ...]:
         """Return lines that answer the user's question, for the beginning of the output."""

@@ -1,8 +1,10 @@
 """A summary table of the draws: location, accuracy, and agreement of the chains for each number."""
 
 import csv
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ from geodax import _checks
 from geodax._files import named
 from geodax.diagnostics.chain_statistics import LARGEST_BOUND, LARGEST_RHAT
 from geodax.diagnostics.convergence import convergence, e_bfmi, ess, nested_rhat, over_pieces
-from geodax.run.blocks import number_blocks
+from geodax.run.blocks import is_still, number_blocks
 
 _PRINTED_ROWS = 40
 _ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps"}
@@ -50,6 +52,7 @@ class SummaryRow(NamedTuple):
     rhat: float
 
 
+_NOT_DRAWN = dict.fromkeys(("mcse_mean", "ess_bulk", "ess_tail", "rhat"), math.nan)
 _HEADINGS = ("name", "mean", "sd", "5%", "50%", "95%", "mcse_mean", "ess_bulk", "ess_tail", "rhat")
 
 
@@ -117,6 +120,7 @@ def summarize(
     sample_stats: Mapping[str, Any] | None = None,
     *,
     num_superchains: int | None = None,
+    points: Sequence[str] = (),
 ) -> Summary:
     """Summarise every number of the position.
 
@@ -129,18 +133,26 @@ def summarize(
             the largest residual, if present.
         num_superchains: Number of groups of chains that started at the same point, as in
             :func:`geodax.sample`: the column ``rhat`` is then nested R-hat, which allows short chains.
+        points: Names, or shell patterns of names, of variables that were not drawn but estimated, one value for each
+            chain, such as the noise of a variational posterior. Their values for the chains differ as estimates do, so
+            they have neither Monte Carlo error nor effective sample size nor R-hat. Give the summary to :func:`check`.
 
     Returns:
         The table. Undefined values (R-hat of one chain, any statistic of a NaN) are NaN. An empty variable
         has no row.
+
+    Raises:
+        ValueError: If ``points`` has a name that no variable has, or a variable that varies within a chain.
     """
     draws, sample_stats = as_variables(draws), as_arrays(sample_stats or {})
     num_chains, num_draws = chains_and_draws(draws)
     if num_superchains is not None:
         num_superchains = _checks.superchains(num_chains, num_superchains, "summarize")
+    estimated = _estimated(draws, points)
     rows: list[SummaryRow] = []
     for name, values in draws.items():
-        rows.extend(_rows(name, values, num_superchains))
+        found = _rows(name, values, num_superchains)
+        rows += [row._replace(**_NOT_DRAWN) for row in found] if name in estimated else found
     return Summary(tuple(rows), num_chains, num_draws, _sampler_figures(sample_stats))
 
 
@@ -270,6 +282,21 @@ def statistic(sample_stats: Mapping[str, np.ndarray], name: str) -> np.ndarray |
                 )
             return values
     return None
+
+
+def _estimated(draws: Mapping[str, Any], points: Sequence[str]) -> set[str]:
+    """Names of the variables that are point estimates."""
+    found: set[str] = set()
+    for point in points:
+        names = {name for name in draws if name == point or fnmatchcase(name, point)}
+        moving = [name for name in names if 0 not in draws[name].shape and not is_still(draws[name]).all()]
+        if moving or not names:
+            what = f"draws of {moving[0]!r} that differ" if moving else f"none among {', '.join(sorted(draws)[:5])}"
+            raise ValueError(
+                f"summarize: points={point!r} expects variables with one value in all draws of a chain, found {what}."
+            )
+        found |= names
+    return found
 
 
 def _rows(name: str, values: Any, num_superchains: int | None) -> list[SummaryRow]:

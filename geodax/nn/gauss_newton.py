@@ -139,8 +139,11 @@ def batch_sums(
     network: PyTree,
     x: PyTree,
     weights: Float[Array, " B"],
+    only: Array | None = None,
 ) -> Any:
     """Sum what the Gauss-Newton matrices need over the examples of a batch, each as often as its weight says.
+
+    With ``only``, the index of an output with normal noise, the sums are this output's share.
 
     Returns:
         For each layer the pair of Kronecker factors, or the diagonal; the matrix of all layers for ``"full"``.
@@ -161,6 +164,9 @@ def batch_sums(
     y, pull, inputs = jax.vjp(lambda shifts: jax.vmap(outputs)(shifts, x), zeros, has_aux=True)
     inputs = [extended(layer, a) for layer, a in zip(layers, inputs, strict=True)]
     p = jax.nn.softmax(_tree.widened(y)) if is_classes else jnp.ones_like(_tree.widened(y))
+    columns = jnp.arange(y.shape[1])
+    if only is not None:
+        p, columns = p * jax.nn.one_hot(only[None], y.shape[1], dtype=p.dtype), only[None]
     weights = weights.astype(p.dtype)[:, None]
 
     def products(g: list[Array]) -> Any:
@@ -184,7 +190,7 @@ def batch_sums(
         return products([_tree.widened(part.reshape(size, -1)) for part in zeros])
 
     start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(shapes))
-    through = jax.lax.scan(add, start, jnp.arange(y.shape[1]))[0] if back else start
+    through = jax.lax.scan(add, start, columns)[0] if back else start
     if is_full:
         return through
     found = dict(zip(back, through, strict=True))
@@ -198,18 +204,54 @@ def batch_sums(
     return [(found[i], a.T @ (weights * a)) for i, a in enumerate(inputs)]
 
 
-def blocks_of(structure: str, sums: Any, num_data: float) -> tuple[Block, ...]:
+def blocks_of(sums: Any, num_data: float) -> tuple[Block, ...]:
     """Decompose the sums over all examples."""
-    if structure == "diagonal":
-        return tuple(Block(values) for values in sums)
-    if structure == "full":
+    if not isinstance(sums, list):  # "full"
         values, left = _eigh(sums)
         return (Block(values[:, None], left),)
-    blocks = []
-    for of_outputs, of_inputs in sums:
-        (b, left), (a, right) = _eigh(of_outputs), _eigh(of_inputs)
-        blocks.append(Block(b[:, None] * a[None] / num_data, left, right))
-    return tuple(blocks)
+    return tuple(_factored(each, num_data) if isinstance(each, tuple) else Block(each) for each in sums)
+
+
+def _factored(factors: tuple[Array, ...], num_data: float) -> Block:
+    (b, left), (a, right) = (_eigh(factor) for factor in factors)
+    return Block(b[:, None] * a[None] / num_data, left, right)
+
+
+def weighted_sum(shares: Any, precisions: Float[Array, " outputs"]) -> Any:
+    """Return the sums of all outputs, from the stacked shares of each and the precisions of their noise."""
+
+    def added(share: Any) -> Any:
+        if isinstance(share, tuple):
+            return added(share[0]), share[1][0]  # the factors of the inputs are the same for all outputs
+        return jnp.tensordot(precisions, share, 1)
+
+    return [added(share) for share in shares] if isinstance(shares, list) else added(shares)
+
+
+def traces(shares: Any, blocks: Sequence[Block], values: Sequence[Array], num_data: float) -> Float[Array, " outputs"]:
+    """Compute the trace of each output's share times the inverse of a matrix.
+
+    Args:
+        shares: As for :func:`weighted_sum`.
+        blocks: The decomposition of the weighted sum, in whose eigenbases the matrix is diagonal.
+        values: Its eigenvalues.
+        num_data: Number of examples.
+    """
+
+    def diagonal(block: Block, share: Any) -> Array:
+        if isinstance(share, tuple):
+            rows, columns = _in_basis(block.left, share[0]), _in_basis(block.right, share[1])
+            return rows[:, :, None] * columns[:, None, :] / num_data
+        return share if block.left is None else _in_basis(block.left, share)[:, :, None]
+
+    parts = zip(blocks, shares if isinstance(shares, list) else [shares], values, strict=True)
+    each = [jnp.sum(diagonal(block, share) / value[None], axis=(1, 2)) for block, share, value in parts]
+    return sum(each[1:], each[0])
+
+
+def _in_basis(basis: Any, matrices: Array) -> Array:
+    """Diagonals of matrices in an orthogonal basis."""
+    return jnp.sum(basis[None] * (matrices @ basis), axis=1)
 
 
 def _eigh(matrix: Array) -> tuple[Array, Array]:

@@ -25,7 +25,7 @@ import numpy as np
 
 from geodax import _checks, _tree
 from geodax._types import Array, PyTree
-from geodax.nn.gauss_newton import Taps, batch_sums, blocks_of
+from geodax.nn.gauss_newton import Taps, batch_sums, blocks_of, weighted_sum
 from geodax.nn.laplace_layers import LaplacePosterior
 from geodax.nn.likelihoods import CategoricalLikelihood, GaussianLikelihood, apply_network
 from geodax.vi.families import FullGaussian
@@ -121,7 +121,7 @@ def laplace_posterior(
 
     Args:
         network: A network of one example, trained to the posterior mode.
-        likelihood: A likelihood of networks, with its default ``apply``.
+        likelihood: A likelihood of networks, with its default ``apply``; several targets may have their own noise.
         data: Inputs and targets whose first axis indexes the examples.
         structure: ``"kronecker"``: two factors a layer, memory of inputs² + outputs². ``"diagonal"``: a number a
             parameter. Both ignore correlations between layers. ``"full"``: the matrix of all selected parameters.
@@ -137,8 +137,8 @@ def laplace_posterior(
 
     Raises:
         TypeError: If ``where`` selects anything but dense layers, or the likelihood is another function.
-        ValueError: If an argument is out of range, the numbers of examples differ, targets have their own noise, or a
-            layer is called several times for an example.
+        ValueError: If an argument is out of range, the numbers of examples differ, or a layer is called several times
+            for an example.
 
     Example:
         ``posterior = laplace_posterior(network, CategoricalLikelihood(), (x, y)).maximised()``, then
@@ -164,29 +164,27 @@ def laplace_posterior(
         part = _sums(taps, are_last, structure, likelihood, network, batch, weight[rows])
         total = part if total is None else _tree.add(total, part)
     assert total is not None
-    if not bool(jnp.isfinite(total[1])):
+    if not bool(jnp.isfinite(total[1]).all()):
         raise ValueError(
             f"{_POSTERIOR}: the log likelihood of the data is not finite. Labels must be from 0 to the number of "
             "outputs minus one, and the data and the trained network finite."
         )
-    num_data = float(np.sum(weight))
-    blocks = blocks_of(structure, total[0], num_data)
-    dtype = blocks[0].values.dtype
-    log_noise = None
+    sums, misfit = total
+    num_data, log_noise = float(np.sum(weight)), None
     if isinstance(likelihood, GaussianLikelihood):
-        log_noise = likelihood.log_noise(network, total[1]).astype(dtype)
-        if log_noise.ndim:
-            raise ValueError(
-                f"{_POSTERIOR}: expected one noise for all targets, found {log_noise.size} in nn.WithNoise; divide "
-                "each target by its own noise, and take nn.GaussianLikelihood(noise=1.0)."
-            )
-    log_precision = -jnp.log(jnp.asarray(variances, dtype))
+        log_noise = likelihood.log_noise(network, misfit).astype(misfit.dtype)
+    shares = None
+    if log_noise is None or log_noise.ndim == 0:
+        misfit = jnp.sum(misfit)
+    else:
+        shares, sums = sums, weighted_sum(sums, jnp.exp(-2.0 * log_noise).reshape(-1))
     return LaplacePosterior(
         network,
-        blocks,
-        log_precision,
+        blocks_of(sums, num_data),
+        -jnp.log(jnp.asarray(variances, misfit.dtype)),
         log_noise,
-        total[1],
+        misfit,
+        shares,
         num_data * (data[1].size // size),
         structure == "full",
         taps.places,
@@ -203,14 +201,17 @@ def _sums(
     batch: tuple[PyTree, Array],
     weights: Array,
 ) -> tuple[Any, Array]:
-    """Sums of a batch for the Gauss-Newton matrices, and its misfit."""
+    """Sums of a batch for the Gauss-Newton matrices, of each target if it has its own noise, and its misfit."""
     is_classes = isinstance(likelihood, CategoricalLikelihood)
-    each = likelihood(network, batch)
+    each = -likelihood(network, batch)
+    sums = functools.partial(batch_sums, taps, are_last, structure, is_classes, network, batch[0], weights)
     if not is_classes:
         residuals = _tree.widened(apply_network(network, batch[0])) - _tree.widened(batch[1])
-        each = -jnp.sum((residuals * residuals).reshape(len(weights), -1), axis=1)
-    misfit = -jnp.sum(weights.astype(each.dtype) * each)
-    return batch_sums(taps, are_last, structure, is_classes, network, batch[0], weights), misfit
+        each = residuals * residuals
+    misfit = jnp.tensordot(weights.astype(each.dtype), each, 1)
+    if is_classes or likelihood.log_noise(network, misfit).ndim == 0:
+        return sums(), misfit
+    return jax.lax.map(sums, jnp.arange(misfit.size)), misfit
 
 
 def _num_examples(owner: str, data: PyTree) -> int:

@@ -31,7 +31,8 @@ from jaxtyping import Float
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
-from geodax.nn.gauss_newton import Block, Taps
+from geodax.nn.evidence import maximum, unbounded
+from geodax.nn.gauss_newton import Block, Taps, blocks_of, traces, weighted_sum
 from geodax.nn.likelihoods import WithNoise, apply_network
 from geodax.nn.linearised import linearised
 from geodax.vi.dense import extended, layers_at, matrix_of, replaced, with_matrix
@@ -40,10 +41,8 @@ from geodax.vi.modules import AbstractWhole
 
 _OWNER = "LaplacePosterior"
 _LOG_2PI = math.log(2.0 * math.pi)
-_MOST_STEPS = 100
-_MOST_LOG = 80.0  # single precision ends at 88
-_TOLERANCE = 1e-8
-_SMALL, _ROUNDING = 1e-3, 1e-12  # a step whose relative gain is lost in the rounding of the values
+_MOST_ROUNDS = 1000
+_SETTLED = 1e-5  # change of the logarithm of a noise; eigenvalues are in single precision
 _EXAMPLES_AT_A_TIME = 8
 
 
@@ -100,10 +99,13 @@ class LaplacePosterior(AbstractWhole):
 
     Attributes:
         network: The trained network, the mean.
-        blocks: Gauss-Newton matrices at unit noise, one a layer, or one in all for full precision.
+        blocks: Gauss-Newton matrices, one a layer, or one in all for full precision; at unit noise, or at that of the
+            targets if each has its own.
         log_prior_precision: Logarithms of the prior's precisions, one a block.
-        log_noise: Logarithm of the noise's standard deviation; None for classes.
-        misfit: Sum of the squared residuals; for classes, minus the sum of the log likelihoods.
+        log_noise: Logarithm of the noise's standard deviation, or of each target's; None for classes.
+        misfit: Sum of the squared residuals, of each target if it has its own noise; for classes, minus the sum of the
+            log likelihoods.
+        shares: What each target adds to the Gauss-Newton matrices at unit noise; None if it does not have its own.
         num_targets: Number of observed numbers, each as often as its weight says.
         is_joint: Whether one block holds all layers.
         places: Places of the layers among the nodes of the network.
@@ -112,8 +114,9 @@ class LaplacePosterior(AbstractWhole):
     network: PyTree
     blocks: tuple[Block, ...]
     log_prior_precision: Float[Array, " blocks"]
-    log_noise: Scalar | None
-    misfit: Scalar
+    log_noise: Float[Array, "*targets"] | None
+    misfit: Float[Array, "*targets"]
+    shares: Any
     num_targets: float = eqx.field(static=True)
     is_joint: bool = eqx.field(static=True)
     places: tuple[int, ...] = eqx.field(static=True)
@@ -166,8 +169,8 @@ class LaplacePosterior(AbstractWhole):
         if self.log_noise is None:
             total = -self.misfit
         else:
-            squares = jnp.exp(-2.0 * self.log_noise) * self.misfit
-            total = -0.5 * squares - self.num_targets * (self.log_noise + 0.5 * _LOG_2PI)
+            squares = jnp.sum(jnp.exp(-2.0 * self.log_noise) * self.misfit)
+            total = -0.5 * squares - self.num_targets * (jnp.mean(self.log_noise) + 0.5 * _LOG_2PI)
         for values, log_delta, mean in self._by_block():
             total = total + 0.5 * jnp.sum(log_delta - jnp.exp(log_delta) * mean * mean - jnp.log(values))
         return total
@@ -192,7 +195,9 @@ class LaplacePosterior(AbstractWhole):
         noise = _holds_noise(self.network) if noise is None else noise
         if noise and self.log_noise is None:
             raise ValueError("LaplacePosterior: classes have no noise; leave out noise=True.")
-        beta = 1.0 if noise or self.log_noise is None else float(jnp.exp(-2.0 * self.log_noise))
+        if noise and self.shares is not None:
+            return self._with_noise_of_each(shared)
+        beta = 1.0 if noise else float(self._noise_precision())
         own = np.asarray(self.log_prior_precision, np.float64)
         means = [mean for *_, mean in self._by_block()]
         groups = [
@@ -205,10 +210,23 @@ class LaplacePosterior(AbstractWhole):
         residuals = (float(self.misfit), self.num_targets) if noise else None
         if noise and self.log_noise is not None:
             start.append(-2.0 * float(self.log_noise))
-        u = _maximum(groups, residuals, start)
+        u = maximum(groups, residuals, start)
         precision = jnp.asarray(np.broadcast_to(u[:1], own.shape) if shared else u[: len(own)], self.misfit.dtype)
         found = eqx.tree_at(lambda node: node.log_prior_precision, self, precision)
         return found._with_noise(jnp.asarray(-0.5 * u[-1], self.misfit.dtype)) if noise else found
+
+    def _with_noise_of_each(self, shared: bool) -> "LaplacePosterior":
+        """Maximise over the prior and over the noise of the targets in turn, the latter by steps of EM."""
+        found, number = self, self.num_targets / self.misfit.size
+        for _ in range(_MOST_ROUNDS if bool(jnp.all(self.misfit > 0)) else 0):
+            found = found.maximised(noise=False, shared=shared)
+            spreads = traces(self.shares, found.blocks, found._precisions(), number)
+            log_noise = 0.5 * jnp.log((self.misfit + spreads.reshape(self.misfit.shape)) / number)
+            previous, found = found.log_noise, found._with_noise(log_noise)
+            change = jnp.abs(log_noise - jnp.asarray(previous)).max()
+            if change < _SETTLED:
+                return found
+        raise unbounded()
 
     def linearised(self, x: PyTree) -> LinearisedOutputs:
         """Compute the distribution of the outputs of the network linearised at the trained parameters.
@@ -280,9 +298,13 @@ class LaplacePosterior(AbstractWhole):
 
     def _precisions(self) -> list[Array]:
         """Eigenvalues of the precision of each block."""
-        noise = 1.0 if self.log_noise is None else jnp.exp(-2.0 * self.log_noise)
+        noise = self._noise_precision()
         deltas = jnp.exp(self.log_prior_precision)
         return [noise * block.values + deltas[i] for i, block in enumerate(self.blocks)]
+
+    def _noise_precision(self) -> Any:
+        """What the blocks are multiplied by: 1 if they have the noise of each target in them."""
+        return 1.0 if self.log_noise is None or self.log_noise.ndim else jnp.exp(-2.0 * self.log_noise)
 
     def _by_block(self) -> list[tuple[Array, Array, Array]]:
         """Precisions, logarithm of the prior's precision, and means of each block."""
@@ -319,8 +341,12 @@ class LaplacePosterior(AbstractWhole):
 
         return replaced(self.network, self.places, moved)
 
-    def _with_noise(self, log_noise: Scalar) -> "LaplacePosterior":
+    def _with_noise(self, log_noise: Float[Array, "*targets"]) -> "LaplacePosterior":
         found = eqx.tree_at(lambda node: node.log_noise, self, log_noise)
+        if self.shares is not None:
+            sums = weighted_sum(self.shares, jnp.exp(-2.0 * log_noise).reshape(-1))
+            blocks = blocks_of(sums, self.num_targets / log_noise.size)
+            found = eqx.tree_at(lambda node: node.blocks, found, blocks)
         if not _holds_noise(self.network):
             return found
         held = self.network.log_noise  # type: ignore[attr-defined]
@@ -329,57 +355,3 @@ class LaplacePosterior(AbstractWhole):
 
 def _holds_noise(network: PyTree) -> bool:
     return isinstance(network, WithNoise)
-
-
-def _maximum(
-    groups: list[tuple[np.ndarray, float]], noise: tuple[float, float] | None, start: list[float]
-) -> np.ndarray:
-    """Maximise the log marginal likelihood by Newton's method with halved steps, in double precision.
-
-    Args:
-        groups: For every prior precision, the eigenvalues and the sum of squared parameters.
-        noise: Sum of squared residuals and number of targets; None if the noise is part of the eigenvalues.
-        start: Logarithms of the prior precisions, and that of the noise's precision.
-
-    Returns:
-        The logarithms at the maximum.
-    """
-
-    def value(u: np.ndarray) -> float:
-        beta = np.exp(u[-1]) if noise else 1.0
-        total = 0.5 * (noise[1] * u[-1] - beta * noise[0]) if noise else 0.0
-        for log_delta, (values, square) in zip(u, groups, strict=False):
-            delta = np.exp(log_delta)
-            total += 0.5 * (values.size * log_delta - delta * square - np.sum(np.log(beta * values + delta)))
-        return float(total)
-
-    u = np.asarray(start)
-    for _ in range(_MOST_STEPS):
-        beta, gradient, hessian = np.exp(u[-1]) if noise else 1.0, np.zeros(len(u)), np.zeros((len(u), len(u)))
-        if noise:
-            gradient[-1], hessian[-1, -1] = noise[1] - beta * noise[0], -beta * noise[0]
-        for i, (values, square) in enumerate(groups):
-            delta = np.exp(u[i])
-            share = beta * values / (beta * values + delta)  # determined by the data, not the prior
-            curvature = np.sum(share * (1.0 - share))
-            gradient[i] = share.sum() - delta * square
-            hessian[i, i] = -delta * square - curvature
-            if noise:
-                gradient[-1] -= share.sum()
-                hessian[-1, -1] -= curvature
-                hessian[i, -1] = hessian[-1, i] = curvature
-        move = -np.linalg.solve(hessian, gradient)
-        move = move * min(1.0, 3.0 / np.abs(move).max(initial=1.0))
-        before, size = value(u), 1.0
-        is_lost = np.abs(move).max() < _SMALL and gradient @ move < _ROUNDING * abs(before)
-        if np.abs(move).max() < _TOLERANCE or is_lost:
-            return u + move
-        while not value(u + size * move) >= before and size > _TOLERANCE:
-            size /= 2.0
-        u = u + size * move
-        if np.abs(u).max() > _MOST_LOG:
-            break
-    raise ValueError(
-        "LaplacePosterior: the marginal likelihood has no maximum; if the parameters or the residuals are zero, or fit "
-        "the data exactly, the precision is unbounded. Train the network first, and check its fit."
-    )

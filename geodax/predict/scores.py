@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Real
 
 from geodax import _checks
 
@@ -24,15 +24,17 @@ class Reliability(NamedTuple):
 
     Attributes:
         edges: Bin edges; a bin is open on the left and closed on the right.
-        counts: Number of examples in each bin.
+        counts: Number of examples in each bin; effective number (Kish 1965) if they have weights.
         confidence: Mean probability of the predicted class.
         accuracy: Fraction of examples whose predicted class is right.
+        shares: Fraction of the examples in each bin, by weight.
     """
 
     edges: Float[np.ndarray, " edges"]
-    counts: Int[np.ndarray, " bins"]
+    counts: Real[np.ndarray, " bins"]
     confidence: Float[np.ndarray, " bins"]
     accuracy: Float[np.ndarray, " bins"]
+    shares: Float[np.ndarray, " bins"]
 
 
 def accuracy(probabilities: Any, labels: Any) -> float:
@@ -93,13 +95,14 @@ def mean_confidence(probabilities: Any) -> float:
     return float(p.max(axis=1).mean())
 
 
-def reliability(probabilities: Any, labels: Any, *, num_bins: int = 15) -> Reliability:
+def reliability(probabilities: Any, labels: Any, *, num_bins: int = 15, weights: Any = None) -> Reliability:
     """Compute confidence and accuracy in bins of equal width.
 
     Args:
         probabilities: Example x class.
         labels: Classes from 0.
         num_bins: Number of bins.
+        weights: Weight of each example; None weights all equally.
 
     Returns:
         The data of a reliability diagram.
@@ -109,10 +112,13 @@ def reliability(probabilities: Any, labels: Any, *, num_bins: int = 15) -> Relia
     confidence, is_right = p.max(axis=1), p.argmax(axis=1) == y
     edges = np.arange(num_bins + 1) / num_bins
     bins = np.minimum(np.searchsorted(edges[1:], confidence, side="left"), num_bins - 1)
+    w = relative_weights("reliability", weights, len(y))
+    total, squares, *sums = (np.bincount(bins, w * x, minlength=num_bins) for x in (1.0, w, confidence, is_right))
+    divisor = np.where(total > 0, total, np.nan)
     counts = np.bincount(bins, minlength=num_bins)
-    divisor = np.where(counts > 0, counts, np.nan)
-    sums = [np.bincount(bins, weights=w, minlength=num_bins) for w in (confidence, is_right.astype(np.float64))]
-    return Reliability(edges, counts, sums[0] / divisor, sums[1] / divisor)
+    if weights is not None:
+        counts = np.divide(total**2, squares, where=squares > 0, out=np.zeros(num_bins))
+    return Reliability(edges, counts, sums[0] / divisor, sums[1] / divisor, total / len(y))
 
 
 def ece(probabilities: Any, labels: Any, *, num_bins: int = 15) -> float:
@@ -128,7 +134,7 @@ def ece(probabilities: Any, labels: Any, *, num_bins: int = 15) -> float:
     """
     bins = reliability(probabilities, labels, num_bins=num_bins)
     gaps = np.nan_to_num(np.abs(bins.accuracy - bins.confidence))
-    return float((bins.counts * gaps).sum() / bins.counts.sum())
+    return float((bins.shares * gaps).sum())
 
 
 def rmse(means: Any, targets: Any) -> float:
@@ -163,6 +169,28 @@ def mnll(log_density: Any) -> float:
     if not values.size:
         raise ValueError("mnll: there are no examples.")
     return -float(values.mean())
+
+
+def relative_weights(owner: str, weights: Any, number: int) -> Float[np.ndarray, " rows"]:
+    """Return weights of rows, scaled to a mean of 1; ones for None.
+
+    Args:
+        owner: Name for messages.
+        weights: The weights.
+        number: Number of rows.
+
+    Raises:
+        ValueError: If there is not a weight of at least 0 for each row, or all are 0.
+    """
+    if weights is None:
+        return np.ones(number)
+    found = np.asarray(_checks.numbers(owner, "weights", weights), np.float64)
+    if found.shape != (number,) or not (found >= 0).all() or not found.any():
+        raise ValueError(
+            f"{owner}: expected a weight of at least 0 for each of {number} rows, some of them positive, found "
+            f"{_checks.described(weights)}."
+        )
+    return found / found.mean()
 
 
 def checked_probabilities(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:

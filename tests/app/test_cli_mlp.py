@@ -146,7 +146,8 @@ def test_life_of_a_regressor(table, tmp_path, capsys):
     assert "" not in lines[5]
 
 
-def test_several_targets(tmp_path, capsys):
+@pytest.mark.parametrize("inference", ["mcmc", "laplace"])
+def test_several_targets(inference, tmp_path, capsys):
     """Fit, show, report and predict: each target with its own units, scores and columns, and none of them as an input."""
     generator = np.random.default_rng(7)
     x = generator.standard_normal(90)
@@ -156,7 +157,7 @@ def test_several_targets(tmp_path, capsys):
     path, run = tmp_path / "table.csv", tmp_path / "run"
     path.write_text("\n".join(["dose,small,large", *lines]) + "\n")
     words = ["fit", "regressor", str(path), "--target", "small", "large", "--out", str(run), *_SMALL]
-    assert main([*words, "--calibration-fraction", "0.3"]) == 0
+    assert main([*words, "--calibration-fraction", "0.3", "--inference", inference]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "2 of 90 rows have no 'small' or no 'large' and are left out." in printed
     for name, spread in (("small", 1.0), ("large", 100.0)):
@@ -164,7 +165,9 @@ def test_several_targets(tmp_path, capsys):
         error, alone = float(scores[1]), float(scores[2])
         assert error < 0.7 * alone
         assert 0.5 * spread < alone < 2 * spread
-    assert 5 < float(re.search(r"noise of large (\S+)", printed)[1]) < 100
+    found = re.search(r"noise of large (\S+) \S+ to \S+ (\S+) (\S+)", printed)
+    assert 5 < float(found[1]) < 100
+    assert ((found[2], found[3]) == ("–", "–")) == (inference == "laplace")  # has one noise a network
     assert "fit of small[0]" in (run / "summary.csv").read_text()
     assert json.loads((run / "config.json").read_text())["columns"] == ["dose", "small", "large"]
     assert main(["show", str(run)]) == 0
@@ -256,7 +259,6 @@ def test_life_of_a_variational_fit(table, tmp_path, capsys, inference):
         (["regressor", "--target", "level", "doses"], "no column 'doses' (did you mean 'dose'?)"),
         (["regressor", "--target", "level", "dose", "--drop", "dose"], "--drop includes the target 'dose'"),
         (["regressor", "--target", "level", "dose", "--weights", "dose"], "--weights 'dose' is also the target"),
-        (["regressor", "--target", "level", "dose", "--inference", "laplace"], "takes one target, found 2"),
         (["regressor", "--target", "level", "--columns", "level"], "Add columns to predict it from"),
         (["regressor", "--target", "level", "--drop", "sites"], "did you mean 'site'"),
         (["classifier", "--target", "kind", "--drop", "kind"], "--drop includes the target 'kind'"),
@@ -375,7 +377,10 @@ def test_rows_have_weights(tmp_path, capsys, monkeypatch):
     words = ["fit", "classifier", str(path), "--target", "answer", "--weights", "number", "--out", str(run)]
     assert main([*words, "--widths", "none", "--test-fraction", "0.1", *_SMALL[2:]]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "20 rows of weight 0 are left out. The fit weights rows by 'number' (0.01 to 3); scores count" in printed
+    assert "20 rows of weight 0 are left out. The fit and the scores weight rows by 'number' (0.01 to 3)." in printed
+    # the held-out rows of large weight, and hardly one of the others
+    assert "weighted held-out rows" in printed
+    assert float(re.search(r"accuracy (\S+)", printed)[1]) > 99
     given, with_posterior = [], BayesianMLPClassifier.with_posterior
 
     def noted(self, X, y, posterior, sample_weight=None):
@@ -388,6 +393,8 @@ def test_rows_have_weights(tmp_path, capsys, monkeypatch):
     new.write_text("x\n-2\n2\n")
     assert main(["predict", str(run), str(new)]) == 0
     assert [(len(w), w.min(), w.max()) for w in given] == [(54, 0.01, 3)] * 2
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "weighted means, as the fit is weighted" in page
     heading, low, high = _predictions(run)
     assert heading[:3] == ["row", "answer", "p(no)"]
     assert (low[1], high[1]) == ("no", "yes")

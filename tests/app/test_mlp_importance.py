@@ -1,12 +1,14 @@
 """Importance and partial dependence of a linear network, whose values are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.importance import partial_dependence, permutation_importance, with_some_draws
 from geodax.app.mlp.results import answer, judged_rows, results
-from geodax.models import BayesianMLPRegressor
+from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,41 @@ def test_without_held_out_rows_the_scores_are_of_the_fitted_rows_and_say_so(fitt
     found = results(model, alone)
     assert found.lines()[0].startswith("300 fitted rows")
     assert "too good" in found.lines()[-1]
+
+
+@pytest.mark.parametrize("kind", ["real", "counts", "classes"])
+def test_weighted_rows_have_the_scores_of_repeated_ones(kind):
+    """Catches weights that miss a score or one of the models beside the network, and those of the fitted rows."""
+    generator = np.random.default_rng(5)
+    x, counts = generator.standard_normal((120, 2)), generator.integers(1, 5, 120)
+    signal = x[:, 0] + 0.5 * generator.standard_normal(120)
+    y = {"real": 3.0 * signal, "counts": generator.poisson(np.exp(signal)), "classes": np.digitize(signal, [-0.5, 1.0])}
+    targets = np.array(["abc"[k] for k in y[kind]]) if kind == "classes" else y[kind].astype(float)
+    data = LabelledTable(x, targets, ("a", "b"), "y", np.arange(120) % 3 == 0, (), weights=counts.astype(float))
+    options = {"num_warmup": 50, "num_samples": 3, "num_chains": 2, "random_state": 0}
+    options |= {"likelihood": "poisson"} if kind == "counts" else {}
+    model = (BayesianMLPClassifier if kind == "classes" else BayesianMLPRegressor)((3,), **options)
+    model.fit(*data.train, data.train_weights)
+    repeated = LabelledTable(
+        *(np.repeat(part, counts, axis=0) for part in (x, targets)),
+        ("a", "b"),
+        "y",
+        np.repeat(data.is_test, counts),
+        (),
+    )
+    found, expected, without = (
+        results(model, data),
+        results(model, repeated),
+        results(model, replace(data, weights=np.zeros(0))),
+    )
+    assert found.lines()[0].startswith("40 weighted held-out rows")
+    for name, each in expected.scores.items():
+        for which, score in each.items():
+            np.testing.assert_allclose(
+                found.scores[name][which].value, score.value, rtol=1e-5, err_msg=f"{name}, {which}"
+            )
+        np.testing.assert_allclose(found.scores[name]["network"].value, each["network"].value, rtol=1e-12)
+        assert abs(found.scores[name]["network"].value / without.scores[name]["network"].value - 1) > 1e-3
 
 
 def test_few_held_out_rows_are_rough(fitted):

@@ -10,6 +10,7 @@ from geodax.app.families import run_kind
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.mixing import judged_by_predictions
 from geodax.diagnostics.findings import check
+from geodax.models import BayesianMLPRegressor
 
 
 def chains(apart: float) -> np.ndarray:
@@ -55,3 +56,22 @@ def test_independent_networks_are_no_markov_chain(inference, num_draws, title):
     data = LabelledTable(np.zeros((2, 1)), np.zeros(2), ("x",), "y", np.zeros(2, bool), ())
     (found,) = run_kind("regressor").diagnose({"options": {"inference": inference}}, data, model)
     assert (found.severity, found.title) == ("note", title)
+
+
+@pytest.mark.parametrize("inference", ["ivon", "mean-field"])
+def test_a_noise_that_is_estimated_has_no_rhat(inference):
+    """Catches infinite R-hats of one estimate a fit, and those of all other numbers left out too."""
+    x = np.random.default_rng(2).standard_normal((60, 1))
+    y = x[:, 0] + 0.3 * np.random.default_rng(3).standard_normal(60)
+    data = LabelledTable(x, y, ("x",), "y", np.zeros(60, bool), ())
+    options = {"widths": (3,), "num_warmup": 50, "num_chains": 3, "num_samples": 100}
+    model = BayesianMLPRegressor(**options, inference=inference, random_state=0).fit(x, y)
+    run = run_kind("regressor")
+    noise, *fits = run.summary(data, model)
+    assert 0 < noise.quantile_5 < noise.quantile_95
+    assert np.isnan([noise.ess_bulk, noise.rhat]).all()
+    assert np.isfinite([row.rhat for row in fits]).all()
+    findings = run.diagnose({"options": {"inference": inference}}, data, model)
+    assert "noise" not in "".join(finding.detail for finding in findings)
+    model.inference = "mcmc"
+    assert run.summary(data, model)["noise"].rhat == np.inf

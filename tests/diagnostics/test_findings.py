@@ -557,6 +557,23 @@ def test_a_variable_that_is_constant_everywhere_is_no_fault(draws):
     assert check(draws) == []
 
 
+def test_one_value_a_chain_is_a_fault_of_sampling_but_not_of_estimation(draws):
+    """Catches chains apart that nobody hears of, point estimates that "disagree", and patterns that hide others."""
+    draws["log_noise"] = np.repeat([[0.1], [0.2], [0.4], [0.3]], 500, axis=1)
+    (disagreement,) = (finding for finding in check(draws) if finding.title == "Chains that disagree")
+    assert "`log_noise` (inf)" in disagreement.detail
+    summary, sampled = summarize(draws, points=["*noise"]), summarize(draws)
+    assert check(draws, summary=summary) == []
+    row = summary["log_noise"]
+    assert row[:6] == sampled["log_noise"][:6]
+    assert np.isnan(row[6:]).all()
+    others = [[str(row) for row in rows if row.name != "log_noise"] for rows in (summary, sampled)]
+    assert others[0] == others[1]
+    for points, words in ((["noise"], "found none among"), (["angle"], "found draws of 'angle' that differ")):
+        with pytest.raises(ValueError, match=words):
+            summarize(draws, points=points)
+
+
 def test_draws_that_are_not_finite_are_found(draws):
     draws["scale"][1, 40:43, 0] = np.nan
     draws["scale"][3, 0, 1] = np.inf

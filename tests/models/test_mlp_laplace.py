@@ -7,6 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from scipy import optimize
 
 import geodax as gx
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
@@ -135,9 +136,44 @@ def test_what_it_refuses(options, words):
         BayesianMLPRegressor(**SMALL | {"inference": "laplace"} | options).prepare(X, np.round(np.abs(Y)))
 
 
-def test_several_targets_are_refused():
-    with pytest.raises(ValueError, match="takes one target, found 2"):
-        BayesianMLPRegressor(**SMALL, inference="laplace").prepare(X, np.c_[Y, Y**2])
+@pytest.mark.parametrize(("structure", "layers"), [("kronecker", "last"), ("diagonal", "all"), ("full", "all")])
+def test_several_targets_of_a_linear_network_have_their_conjugate_posteriors(structure, layers):
+    """Catches a noise of other targets, one noise for all, and a prior or noise away from the marginal likelihood's."""
+    noises = np.array([2.0, 0.3])
+    y = np.c_[3.0 * X[:, 0] + 10.0, X[:, 1] - X[:, 0]] + noises * GENERATOR.normal(size=(120, 2))
+    inference = LaplaceInference(num_warmup=500, num_samples=1000, num_chains=2, structure=structure, layers=layers)
+    model = BayesianMLPRegressor(widths=(), inference=inference, random_state=0).fit(X, y)
+    design = np.c_[model._inputs(X), np.ones(120)]
+    targets = (y - model.target_center_) / model.target_spread_
+    found = model.posterior_["posterior"]
+    drawn = model.predict_draws(X[:5]).reshape(1000, 2, 5, 2)
+    for chain in range(2):
+        names = [f"network.mode.layers.0.{name}" for name in ("weight", "bias")]
+        weight, bias = (found[name].values[chain, 0].astype(np.float64) for name in names)
+        theta, sigma = np.c_[weight, bias], np.exp(found["log_noise"].values[chain, 0].astype(np.float64))
+        gram = design.T @ design if structure != "diagonal" else np.diag(np.sum(design**2, axis=0))
+
+        def surplus(delta, theta=theta, sigma=sigma, gram=gram):
+            return (
+                6
+                - sum(delta * np.trace(np.linalg.inv(gram / s**2 + delta * np.eye(3))) for s in sigma)
+                - (delta * np.sum(theta**2))
+            )
+
+        delta = optimize.brentq(surplus, 1e-4, 1e4)
+        covariances = [np.linalg.inv(gram / s**2 + delta * np.eye(3)) for s in sigma]
+        squares = np.sum((targets - design @ theta.T) ** 2, axis=0) + [np.sum(gram * c) for c in covariances]
+        np.testing.assert_allclose(sigma, np.sqrt(squares / 120), rtol=1e-3)
+        np.testing.assert_allclose(sigma * model.target_spread_, noises, rtol=0.3)
+        for k, covariance in enumerate(covariances):
+            deviation = model.target_spread_[k] * np.sqrt(np.einsum("ni,ij,nj->n", design[:5], covariance, design[:5]))
+            mean = model.target_center_[k] + model.target_spread_[k] * design[:5] @ theta[k]
+            z = (drawn[:, chain, :, k] - mean) / deviation
+            assert np.abs(z.mean(axis=0)).max() < 4.5 / np.sqrt(1000)
+            assert np.abs((z**2).mean(axis=0) - 1).max() < 5 * np.sqrt(2 / 1000)
+    parts = model.predict_parts(X)
+    np.testing.assert_allclose(parts.aleatoric.mean(axis=0), noises**2, rtol=0.5)
+    np.testing.assert_allclose(model.for_target(1).predict(X), parts.mean[:, 1])
 
 
 def test_it_is_known_by_name():

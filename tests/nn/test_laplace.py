@@ -5,27 +5,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import linalg, optimize, stats
 
 import geodax as gx
-from geodax.nn import laplace_layers
+from geodax.nn.evidence import maximum
 from tests.marks import slow
 
 nn = gx.nn
 NOISE, PRIOR = 0.4, 0.7
+OWN_NOISES = np.array([0.9, 0.2])
 
 
-def linear_model(key, size=30):
-    """Data, design, and a linear network at the mode of its posterior."""
+def linear_model(key, size=30, noise=NOISE):
+    """Data, design, and a linear network at the mode of its posterior; noise may be one number for each target."""
     rng = np.random.default_rng(2)
     x = rng.normal(size=(size, 3))
-    y = x @ rng.normal(size=(3, 2)) + 1.0 + NOISE * rng.normal(size=(size, 2))
+    y = x @ rng.normal(size=(3, 2)) + 1.0 + noise * rng.normal(size=(size, 2))
     design = np.c_[x, np.ones(size)]
-    precision = design.T @ design / NOISE**2 + np.eye(4) / PRIOR
-    mode = np.linalg.solve(precision, design.T @ y / NOISE**2).T
+    modes = [
+        np.linalg.solve(design.T @ design / own**2 + np.eye(4) / PRIOR, design.T @ column / own**2)
+        for column, own in zip(y.T, np.broadcast_to(noise, 2), strict=True)
+    ]
+    mode = np.stack(modes)
     layer = nn.Linear(3, 2, dtype=jnp.float64, key=key)
     layer = eqx.tree_at(lambda t: (t.weight, t.bias), layer, (jnp.asarray(mode[:, :3]), jnp.asarray(mode[:, 3])))
-    return (jnp.asarray(x), jnp.asarray(y)), design, nn.WithNoise(eqx.nn.Sequential([layer]), jnp.log(NOISE))
+    return (jnp.asarray(x), jnp.asarray(y)), design, nn.WithNoise(eqx.nn.Sequential([layer]), jnp.log(noise))
 
 
 def classifier(key, size=20, scale=1.0):
@@ -75,14 +79,16 @@ def dense(block):
     return basis @ np.diag(np.asarray(block.values).ravel()) @ basis.T
 
 
+@pytest.mark.parametrize("noise", [NOISE, OWN_NOISES], ids=["common noise", "own noises"])
 @pytest.mark.parametrize("structure", ["kronecker", "full"])
-def test_a_linear_model_has_its_conjugate_posterior_evidence_and_predictions(structure, key):
-    """Catches a wrong noise, prior, number of examples, determinant, or order of rows and columns."""
-    data, design, network = linear_model(key)
+def test_a_linear_model_has_its_conjugate_posterior_evidence_and_predictions(structure, noise, key):
+    """Catches a wrong noise, prior, number of examples, determinant, or order of rows and columns, or of targets."""
+    data, design, network = linear_model(key, noise=noise)
     fitted = nn.laplace_posterior(
         network, nn.GaussianLikelihood(), data, structure=structure, prior_variance=PRIOR, batch_size=7
     )
-    precision = design.T @ design / NOISE**2 + np.eye(4) / PRIOR
+    noises = np.broadcast_to(noise, 2)
+    covariances = [np.linalg.inv(design.T @ design / own**2 + np.eye(4) / PRIOR) for own in noises]
     flat = jnp.c_[network.network[0].weight, network.network[0].bias].ravel()
 
     def log_prob(vector):
@@ -91,12 +97,14 @@ def test_a_linear_model_has_its_conjugate_posterior_evidence_and_predictions(str
             eqx.tree_at(lambda t: (t.network[0].weight, t.network[0].bias), network, (matrix[:, :-1], matrix[:, -1]))
         )
 
-    exact = stats.multivariate_normal(np.asarray(flat), np.linalg.inv(np.kron(np.eye(2), precision)))
+    exact = stats.multivariate_normal(np.asarray(flat), linalg.block_diag(*covariances))
     elsewhere = flat + 0.1 * jnp.arange(8.0)
     np.testing.assert_allclose(log_prob(flat), exact.logpdf(flat), rtol=1e-10)
     np.testing.assert_allclose(log_prob(elsewhere), exact.logpdf(elsewhere), rtol=1e-10)
-    marginal = stats.multivariate_normal(np.zeros(30), NOISE**2 * np.eye(30) + PRIOR * design @ design.T)
-    evidence = sum(marginal.logpdf(np.asarray(column)) for column in data[1].T)
+    evidence = sum(
+        stats.multivariate_normal(np.zeros(30), own**2 * np.eye(30) + PRIOR * design @ design.T).logpdf(column)
+        for column, own in zip(np.asarray(data[1]).T, noises, strict=True)
+    )
     np.testing.assert_allclose(fitted.log_marginal_likelihood(), evidence, rtol=1e-10)
     divergence = (
         0.5 * (8 / PRIOR * np.trace(exact.cov) / 8 + float(flat @ flat) / PRIOR - 8 + 8 * np.log(PRIOR))
@@ -104,9 +112,9 @@ def test_a_linear_model_has_its_conjugate_posterior_evidence_and_predictions(str
     )
     np.testing.assert_allclose(fitted.kl(), divergence, rtol=1e-10)
     outputs = fitted.linearised(data[0][:5])
-    variances = np.einsum("ni,ij,nj->n", design[:5], np.linalg.inv(precision), design[:5])
+    variances = np.einsum("ni,tij,nj->nt", design[:5], covariances, design[:5])
     np.testing.assert_allclose(outputs.mean, jax.vmap(network)(data[0][:5]), rtol=1e-12)
-    np.testing.assert_allclose(outputs.covariance, variances[:, None, None] * np.eye(2)[None], rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(outputs.covariance, variances[:, :, None] * np.eye(2)[None], rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("is_last", [True, False])
@@ -171,12 +179,42 @@ def test_maximised_is_the_maximum_of_the_evidence(structure, key):
     assert float(same.log_noise) == 0.0
 
 
+@pytest.mark.parametrize("structure", ["kronecker", "diagonal", "full"])
+def test_noises_of_several_targets_are_at_the_maximum_of_the_evidence(structure, key):
+    """Catches a Gauss-Newton matrix of another noise, and targets whose noises are exchanged, or one for all."""
+    keys = jax.random.split(key, 2)
+    x = jax.random.normal(keys[0], (40, 2), jnp.float64)
+    network = nn.MLP(2, 2, widths=(3,), activation=jnp.tanh, dtype=jnp.float64, key=keys[1])
+    y = jax.vmap(network)(x) + jnp.stack([0.7 * jnp.sin(5 * x[:, 0]), 0.1 * jnp.cos(4 * x[:, 1])], 1)
+
+    def fit(u):
+        held, variance = nn.WithNoise(network, jnp.asarray(u[-2:])), np.exp(-np.asarray(u[:-2])).tolist()
+        return nn.laplace_posterior(held, nn.GaussianLikelihood(), (x, y), structure=structure, prior_variance=variance)
+
+    start = np.zeros(3 if structure == "full" else 4)
+    best = optimize.minimize(lambda u: -float(fit(u).log_marginal_likelihood()), start, method="BFGS", tol=1e-5)
+    found = fit(start).maximised()
+    reached = [*np.asarray(found.log_prior_precision), *np.asarray(found.log_noise)]
+    np.testing.assert_allclose(reached, best.x, atol=1e-4)
+    np.testing.assert_array_equal(found.network.log_noise, found.log_noise)
+    again = fit(reached)
+    np.testing.assert_allclose(again.log_marginal_likelihood(), found.log_marginal_likelihood(), rtol=1e-10)
+    np.testing.assert_allclose(again.linearised(x[:3]).covariance, found.linearised(x[:3]).covariance, rtol=1e-6)
+    vector, back = flattened(network)
+    jacobians = np.asarray(jax.vmap(jax.jacobian(lambda vector, x: back(vector)(x)), (None, 0))(vector, x))
+    exact = np.einsum("nci,c,ncj->ij", jacobians, np.exp(-2 * np.asarray(found.log_noise)), jacobians)
+    blocks = {"kronecker": [], "diagonal": [slice(0, 9), slice(9, 17)], "full": [slice(0, 17)]}[structure]
+    for block, part in zip(found.blocks if blocks else (), blocks, strict=True):
+        expected = exact[part, part] if structure == "full" else np.diag(np.diagonal(exact)[part])
+        np.testing.assert_allclose(dense(block), expected, rtol=1e-9, atol=1e-9 * np.abs(exact).max())
+
+
 @pytest.mark.parametrize("number", [300.0, 1e9])
 def test_the_maximum_is_found_beside_the_rounding_of_large_evidences(number):
     """Catches steps that are halved without end where the last digits of the evidence hide what they gain."""
     for k in range(100):
         values, square = (1 + k / 100) * np.geomspace(1e-3, number, 60), 7.3
-        log_delta, log_beta = laplace_layers._maximum([(values, square)], (0.31 * number, number), [0.0, 1.0 + k / 50])
+        log_delta, log_beta = maximum([(values, square)], (0.31 * number, number), [0.0, 1.0 + k / 50])
         share = np.exp(log_beta) * values / (np.exp(log_beta) * values + np.exp(log_delta))
         np.testing.assert_allclose(share.sum(), np.exp(log_delta) * square, rtol=1e-4)
         np.testing.assert_allclose(number - share.sum(), np.exp(log_beta) * 0.31 * number, rtol=1e-6)
@@ -347,8 +385,13 @@ def test_weights_and_noises_are_checked(key):
     for weights in (np.ones(29), -np.ones(30), np.zeros(30)):
         with pytest.raises(ValueError, match="a weight of at least 0 for each of 30 examples"):
             nn.laplace_posterior(network, nn.GaussianLikelihood(), data, weights=weights)
-    with pytest.raises(ValueError, match="expected one noise for all targets, found 2"):
-        nn.laplace_posterior(nn.WithNoise(network.network, jnp.zeros(2)), nn.GaussianLikelihood(), data)
+    with pytest.raises(
+        ValueError, match=r"one for each of the targets of shape \(2,\), found an array of shape \(3,\)"
+    ):
+        nn.laplace_posterior(nn.WithNoise(network.network, jnp.zeros(3)), nn.GaussianLikelihood(), data)
+    noisy = nn.WithNoise(network.network, jnp.zeros(2))
+    with pytest.raises(ValueError, match="has no maximum"):
+        nn.laplace_posterior(noisy, nn.GaussianLikelihood(), (data[0], jax.vmap(noisy)(data[0]))).maximised()
 
 
 @pytest.mark.parametrize("wrap", ["noise", "cut points", "none"])

@@ -48,6 +48,40 @@ def test_scores_and_errors(score, theirs, data):
     np.testing.assert_allclose(found.error, bootstrap, rtol=0.15)
 
 
+SCORES = [*(score for score, _ in NUMBERS + CLASSES), held_out.brier]
+
+
+@pytest.mark.parametrize("score", SCORES, ids=lambda score: score.__name__)
+def test_weights_count_rows(score):
+    """Against rows that are repeated; catches weights that are lost in a mean, a rank or the number of classes."""
+    for data in (_classes(2), _classes(3)) if score in SCORES[3:] else (_numbers(),):
+        predicted, y = data
+        counts = np.random.default_rng(4).integers(0, 4, len(y))
+        found = score(predicted, y, 2.5 * counts)
+        repeated = score(np.repeat(predicted, counts, axis=0), np.repeat(y, counts))
+        np.testing.assert_allclose(found.value, repeated.value, rtol=1e-12)
+        np.testing.assert_allclose(found.influence.sum(), 0, atol=1e-8)
+        same, without = score(predicted, y, np.full(len(y), 0.3)), score(predicted, y)
+        np.testing.assert_allclose([same.value, same.error], [without.value, without.error], rtol=1e-12)
+
+
+@pytest.mark.parametrize("score", SCORES, ids=lambda score: score.__name__)
+def test_errors_of_weighted_scores(score):
+    """Against the bootstrap of rows with their weights; catches errors of repeated rows as if they were others."""
+    predicted, y = _classes(3) if score in SCORES[3:] else _numbers()
+    weights = np.random.default_rng(5).gamma(1.0, size=len(y))
+    generator = np.random.default_rng(2)
+    drawn = [generator.integers(len(y), size=len(y)) for _ in range(400)]
+    bootstrap = np.std([score(predicted[rows], y[rows], weights[rows]).value for rows in drawn])
+    np.testing.assert_allclose(score(predicted, y, weights).error, bootstrap, rtol=0.15)
+
+
+def test_weights_are_checked():
+    for weights in ([1.0, 2.0], [1.0, -1.0, 1.0], [0.0, 0.0, 0.0]):
+        with pytest.raises(ValueError, match="a weight of at least 0 for each of 3 rows"):
+            held_out.mean([1.0, 2.0, 3.0], weights)
+
+
 def test_differences_are_paired():
     """Two nearly equal predictions differ by less than the error of either."""
     predicted, y = _numbers()

@@ -169,6 +169,22 @@ def test_sets_of_a_case_by_hand():
         prediction_intervals(y, y, y, scale=y)
 
 
+def test_weights_count_examples_of_a_reliability_diagram():
+    rng = np.random.default_rng(4)
+    p = rng.dirichlet(np.full(3, 0.3), size=400)
+    y = (rng.random((400, 1)) > p.cumsum(axis=1)).sum(axis=1)
+    counts = rng.integers(0, 4, 400)
+    found = scores.reliability(p, y, num_bins=10, weights=counts)
+    repeated = scores.reliability(np.repeat(p, counts, axis=0), np.repeat(y, counts), num_bins=10)
+    for name in ("confidence", "accuracy", "shares"):
+        np.testing.assert_allclose(getattr(found, name), getattr(repeated, name), rtol=1e-12)
+    assert (found.counts <= scores.reliability(p, y, num_bins=10).counts).all()
+    assert (found.counts[found.shares > 0] > 0).all()
+    np.testing.assert_allclose(scores.reliability(p, y, num_bins=10, weights=np.full(400, 0.2)).counts.sum(), 400)
+    title = reliability_plot(found).axes[0].get_title(loc="left")
+    assert title == reliability_plot(repeated).axes[0].get_title(loc="left")
+
+
 def test_reliability_diagram_shows_the_bins():
     rng = np.random.default_rng(4)
     p = rng.dirichlet(np.full(3, 0.3), size=400)
@@ -184,5 +200,5 @@ def test_reliability_diagram_shows_the_bins():
     assert f"{scores.ece(p, y, num_bins=10):.3f} in 10 bins" in upper.get_title(loc="left")
     heights = [bar.get_height() for bar in lower.patches]
     np.testing.assert_allclose(heights, bins.counts / 400)
-    empty = scores.Reliability(bins.edges, 0 * bins.counts, 0 * bins.confidence, 0 * bins.accuracy)
+    empty = scores.Reliability(bins.edges, 0 * bins.counts, 0 * bins.confidence, 0 * bins.accuracy, 0 * bins.shares)
     assert "no examples" in [text.get_text() for text in reliability_plot(empty).axes[0].texts]

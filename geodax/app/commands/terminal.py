@@ -119,7 +119,7 @@ def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
         **facts: Further entries of the object.
     """
     from geodax.app.report.advice import with_each_advice_once
-    from geodax.app.report.numbers import digits_between, rounded
+    from geodax.app.report.numbers import agreement, digits_between, rounded
     from geodax.run.hosts import is_first
 
     if not is_first():
@@ -140,8 +140,7 @@ def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
                 Text(row.name),  # brackets are not markup
                 number(row.mean, digits),
                 f"{number(row.quantile_5, digits)} to {number(row.quantile_95, digits)}",
-                f"{row.ess_bulk:.0f}",
-                f"{row.rhat:.3f}",
+                *agreement(row),
             )
     if table.row_count:
         console.print(table)

@@ -1,11 +1,13 @@
 """Draws that the posterior of a network identifies."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from geodax.app.mlp.files import LabelledTable
 from geodax.models.unit_network.functions import anchors
+from geodax.run.blocks import is_still
 
 _MOST_ODDS = 30.0
 
@@ -26,6 +28,16 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
         return found
     each = list(enumerate(data.several))
     return {f"{key} of {name}": values[..., k] for key, values in found.items() for k, name in each}
+
+
+def point_estimates(model: Any, draws: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Names of draws that are constant in every chain, as the noise of a variational or a Laplace approximation is.
+
+    Args:
+        model: The fitted estimator.
+        draws: Draws by name, chain x draw first.
+    """
+    return () if model.inference == "mcmc" else tuple(name for name, values in draws.items() if is_still(values).all())
 
 
 def _all(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:

@@ -22,6 +22,7 @@ from geodax.app.report.drawing import (
 )
 from geodax.app.report.page import INK, SERIES
 from geodax.predict.held_out import Score
+from geodax.predict.scores import relative_weights
 
 _MOST_POINTS = 600
 _MOST_LINES = 4
@@ -53,11 +54,12 @@ def predicted_figure(mean: np.ndarray, interval: np.ndarray, y: np.ndarray, targ
     return finish(figure)
 
 
-def calibration_figure(ranks: np.ndarray) -> Figure:
+def calibration_figure(ranks: np.ndarray, weights: np.ndarray | None = None) -> Figure:
     """Plot the fraction of rows below each quantile of their prediction.
 
     Args:
         ranks: Predictive probability of at most the observed value, of each row.
+        weights: Weights of the rows.
 
     Returns:
         The figure.
@@ -65,8 +67,9 @@ def calibration_figure(ranks: np.ndarray) -> Figure:
     figure = new_figure(NARROW, 3.4)
     ax = styled(figure.add_subplot())
     levels = np.linspace(0, 1, 101)
-    shares = np.mean(ranks[:, None] <= levels[None], axis=0)
-    error = 2 * np.sqrt(levels * (1 - levels) / len(ranks))
+    w = relative_weights("calibration_figure", weights, len(ranks))
+    shares = np.mean(w[:, None] * (ranks[:, None] <= levels[None]), axis=0)
+    error = 2 * np.sqrt(levels * (1 - levels) * np.mean(w * w) / len(ranks))
     band = np.clip([levels - error, levels + error], 0, 1)
     ax.fill_between(levels, *band, color=INK, alpha=0.15, linewidth=0)
     ax.plot([0, 1], [0, 1], ":", color=INK, linewidth=0.9)
@@ -76,11 +79,12 @@ def calibration_figure(ranks: np.ndarray) -> Figure:
     return finish(figure)
 
 
-def curves_figure(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+def curves_figure(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], weights: np.ndarray | None = None) -> Figure:
     """Plot ROC and precision-recall curves.
 
     Args:
         curves: For each label whether a row has the class, and the predicted probability of the class.
+        weights: Weights of the rows.
 
     Returns:
         The figure.
@@ -88,10 +92,10 @@ def curves_figure(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure
     figure, (left, right) = grid(2, height=3.0)
     for i, (label, (is_in, p)) in enumerate(curves.items()):
         style = {"color": SERIES[i % len(SERIES)], "linestyle": _DASHES[i % len(_DASHES)], "linewidth": 1.4}
-        false, true, _ = roc_curve(is_in, p)
+        false, true, _ = roc_curve(is_in, p, sample_weight=weights)
         left.plot(false, true, label=short(label, 24), **style)
-        precision, recall, _ = precision_recall_curve(is_in, p)
-        area = average_precision_score(is_in, p)
+        precision, recall, _ = precision_recall_curve(is_in, p, sample_weight=weights)
+        area = average_precision_score(is_in, p, sample_weight=weights)
         right.plot(recall, precision, drawstyle="steps-post", label=f"{short(label, 24)}: {area:.3f}", **style)
     left.plot([0, 1], [0, 1], ":", color=INK, linewidth=0.9)
     left.set_xlabel("false positive rate", fontsize=NORMAL, color=INK)

@@ -195,7 +195,7 @@ def read_labelled(
         if num_without := total - num_unknown - count:
             notes.append(f"{counted(num_without, 'row')} of weight 0 {'is' if num_without == 1 else 'are'} left out.")
         ends = f"{weight.min():g} to {weight.max():g}"
-        notes.append(f"The fit weights rows by {weights!r} ({ends}); scores count each held-out row once.")
+        notes.append(f"The fit and the scores weight rows by {weights!r} ({ends}).")
     if is_test.any():
         notes.append(f"{int(is_test.sum()):,} of {count:,} rows are held out and predicted in the report.")
     names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))

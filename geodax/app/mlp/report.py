@@ -9,7 +9,7 @@ import numpy as np
 from geodax.app.family import statistics
 from geodax.app.mlp import figures
 from geodax.app.mlp.about import write_data, write_model
-from geodax.app.mlp.draws import identified_draws
+from geodax.app.mlp.draws import identified_draws, point_estimates
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.importance import Importance, partial_dependence, permutation_importance
 from geodax.app.mlp.results import NETWORK, Results, answer, each_target, results
@@ -93,7 +93,9 @@ def write_report(
         else f"`fit`, the predicted mean on some fitted rows{_PARAMETERS.get(model.likelihood, '')}"
     )
     about = f"Single weights of a network have no meaning, so the diagnostics use what it computes: {watched}."
-    end(report, identified_draws(model, data), statistics(model), findings, config, command, about=about)
+    draws = identified_draws(model, data)
+    points = point_estimates(model, draws)
+    end(report, draws, statistics(model), findings, config, command, about=about, points=points)
     report.write(path)
 
 
@@ -105,6 +107,7 @@ def _summary(
         found.table(),
         ["score", *found.models],
         f"Scores on {found.rows.words}, ± one standard error. "
+        + ("" if found.rows.weights is None else "They are weighted means, as the fit is weighted. ")
         + (
             "The rows were chosen at random and not used by any of the fits "
             f"(`--test-fraction {config['options'].get('test_fraction', 0.2):g}`)."
@@ -129,7 +132,7 @@ def _summary(
 
 def _numbers(report: Report, model: Any, data: LabelledTable, found: Results) -> None:
     """Write the details of a regressor's predictions."""
-    parts, ranks, y = found.predictions, found.ranks, found.rows.targets
+    parts, ranks, y, weights = found.predictions, found.ranks, found.rows.targets, found.rows.weights
     assert ranks is not None
     shown = np.linspace(0, len(y) - 1, min(_MOST_POINTS, len(y))).astype(int)
     levels = [(1 + sign * level) / 2 for level in _LEVELS for sign in (-1, 1)]
@@ -141,12 +144,14 @@ def _numbers(report: Report, model: Any, data: LabelledTable, found: Results) ->
     )
     rows = []
     for level, (low, high) in zip(_LEVELS, quantiles, strict=True):
-        inside = held_out.proportion((low <= y[shown]) & (y[shown] <= high))
+        inside = held_out.proportion(
+            (low <= y[shown]) & (y[shown] <= high), None if weights is None else weights[shown]
+        )
         share = with_error(100 * inside.value, 100 * inside.error)
         rows.append([f"{100 * level:.0f} %", f"{share} %", rounded(float(np.mean(high - low)), 3)])
     report.table(rows, ["interval", "rows inside", "mean width"], f"Predictive intervals{some}.")
     report.figure(
-        figures.calibration_figure(ranks),
+        figures.calibration_figure(ranks, weights),
         "Calibration: the fraction of rows below each quantile of their prediction. On the dotted line the predictions "
         "are calibrated; the band holds two standard errors."
         + (" Counts are spread at random over the probability of their value." if model.likelihood in COUNTS else ""),
@@ -169,7 +174,7 @@ def _classes(report: Report, model: Any, data: LabelledTable, found: Results) ->
     if curves := _curves(found, names):
         of = f"of the class `{names[1]}`" if len(names) == 2 else "of the most frequent classes, each against the rest"
         report.figure(
-            figures.curves_figure(curves),
+            figures.curves_figure(curves, found.rows.weights),
             f"ROC curve and precision-recall curve {of}. The dotted line is the ROC curve of a prediction without "
             "information.",
         )
@@ -180,7 +185,7 @@ def _classes(report: Report, model: Any, data: LabelledTable, found: Results) ->
         heading = ["true class", *(f"as {name}" for name in names)]
         report.table(rows, heading, "Confusion matrix: number of rows by true and predicted class.")
     report.table(
-        [_of_class(name, parts.labels == k, labels == k) for k, name in enumerate(names)],
+        [_of_class(name, parts.labels == k, labels == k, found.rows.weights) for k, name in enumerate(names)],
         ["class", "precision", "recall", "F1", "support"],
         "Precision: the fraction of the rows predicted as the class that have it. Recall: the fraction of the rows of "
         "the class that are predicted as it. F1: their harmonic mean. Support: the number of rows of the class. "
@@ -188,7 +193,9 @@ def _classes(report: Report, model: Any, data: LabelledTable, found: Results) ->
     )
     num_bins = 15 if len(labels) >= 500 else 8
     report.figure(
-        reliability_plot(scores.reliability(parts.probabilities, labels, num_bins=num_bins)),
+        reliability_plot(
+            scores.reliability(parts.probabilities, labels, num_bins=num_bins, weights=found.rows.weights)
+        ),
         "Reliability: the fraction of correct predictions against their predicted probability. Dots below the dotted "
         "line are over-confident, dots above it under-confident.",
     )
@@ -213,13 +220,15 @@ def _classes(report: Report, model: Any, data: LabelledTable, found: Results) ->
         )
 
 
-def _of_class(name: str, is_predicted: np.ndarray, is_true: np.ndarray) -> list[object]:
+def _of_class(name: str, is_predicted: np.ndarray, is_true: np.ndarray, weights: np.ndarray | None) -> list[object]:
     """One row of the table of classes."""
+    w = np.ones(len(is_true)) if weights is None else weights
     precision, recall = (
-        held_out.proportion(hits) if len(hits) else None for hits in (is_true[is_predicted], is_predicted[is_true])
+        held_out.proportion(hits[among], w[among]) if among.any() else None
+        for hits, among in ((is_true, is_predicted), (is_predicted, is_true))
     )
-    total = int(is_predicted.sum() + is_true.sum())
-    harmonic = f"{2 * np.sum(is_predicted & is_true) / total:.3f}" if total else "–"
+    total = w @ is_predicted + w @ is_true
+    harmonic = f"{2 * (w @ (is_predicted & is_true)) / total:.3f}" if total else "–"
     shares = [with_error(score.value, score.error) if score else "–" for score in (precision, recall)]
     return [name, *shares, harmonic, int(is_true.sum())]
 

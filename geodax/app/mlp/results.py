@@ -37,6 +37,7 @@ class Judged:
         is_held_out: Whether they were held out; otherwise they are the fitted rows.
         total: Number of such rows, of which these are evenly spaced ones.
         left_out: Number of held-out rows of classes that no fitted row has.
+        weights: Weights of the rows in all scores; None if they have none.
     """
 
     inputs: np.ndarray
@@ -44,6 +45,7 @@ class Judged:
     is_held_out: bool
     total: int
     left_out: int = 0
+    weights: np.ndarray | None = None
 
     @property
     def words(self) -> str:
@@ -52,7 +54,8 @@ class Judged:
         if len(self.targets) < self.total:
             number = f"{number} of {self.total:,}"
         plural = "" if self.total == 1 else "s"
-        return f"{number} {'held-out' if self.is_held_out else 'fitted'} row{plural}"
+        weighted = "" if self.weights is None else "weighted "
+        return f"{number} {weighted}{'held-out' if self.is_held_out else 'fitted'} row{plural}"
 
     @property
     def caution(self) -> str:
@@ -76,20 +79,15 @@ def judged_rows(model: Any, data: LabelledTable) -> Judged:
     Returns:
         The rows.
     """
-    x, y = data.test
-    is_classifier, left_out = hasattr(model, "classes_"), 0
-    if is_classifier:
-        is_known = np.isin(y, model.classes_)
-        left_out = int(np.sum(~is_known))
-        x, y = x[is_known], y[is_known]
-    is_held_out = len(y) > 0
-    if not is_held_out:
-        x, y = data.train
-        is_known = np.isin(y, model.classes_) if is_classifier else np.ones(len(y), bool)  # rows may calibrate
-        x, y = x[is_known], y[is_known]
-    some = np.linspace(0, len(y) - 1, min(len(y), _MOST_ROWS)).astype(int)
+    is_classifier, y = hasattr(model, "classes_"), data.targets
+    is_known = np.isin(y, model.classes_) if is_classifier else np.ones(len(y), bool)
+    left_out = int(np.sum(data.is_test & ~is_known))
+    is_held_out = bool(np.any(data.is_test & is_known))
+    rows = np.flatnonzero(is_known & (data.is_test == is_held_out))  # fitted rows may calibrate
+    some = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(int)]
     numbers = np.searchsorted(model.classes_, y[some]) if is_classifier else y[some]
-    return Judged(x[some], numbers, is_held_out, len(y), left_out)
+    weights = data.weights[some] if len(data.weights) else None
+    return Judged(data.inputs[some], numbers, is_held_out, len(rows), left_out, weights)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +159,7 @@ def results(model: Any, data: LabelledTable) -> Results:
 
 def _of_numbers(model: Any, data: LabelledTable) -> Results:
     rows = judged_rows(model, data)
-    y = rows.targets
+    y, w = rows.targets, rows.weights
     parts, predicted = model.predict_parts(rows.inputs, y), model.predict_distribution(rows.inputs)
     ranks, low_high = predicted.ranks(y), predicted.quantiles(_TAILS)
     forecasts = (_of_counts if model.likelihood in COUNTS else _of_real_numbers)(model, data, rows)
@@ -171,14 +169,14 @@ def _of_numbers(model: Any, data: LabelledTable) -> Results:
     densities = {NETWORK: parts.log_density}
     densities |= {name: law.logpmf(y) if is_discrete else law.logpdf(y) for name, law in forecasts.items()}
     scores = {
-        "R²": {name: held_out.r_squared(m, y) for name, m in means.items()},
-        "RMSE": {name: held_out.root_mean_squared_error(m, y) for name, m in means.items()},
-        "MAE": {name: held_out.mean_absolute_error(m, y) for name, m in means.items()},
+        "R²": {name: held_out.r_squared(m, y, w) for name, m in means.items()},
+        "RMSE": {name: held_out.root_mean_squared_error(m, y, w) for name, m in means.items()},
+        "MAE": {name: held_out.mean_absolute_error(m, y, w) for name, m in means.items()},
         "90 % coverage": {
-            name: held_out.proportion((low <= y) & (y <= high)) for name, (low, high) in intervals.items()
+            name: held_out.proportion((low <= y) & (y <= high), w) for name, (low, high) in intervals.items()
         },
         f"mean log {'probability' if is_discrete else 'density'}": {
-            name: held_out.mean(values) for name, values in densities.items()
+            name: held_out.mean(values, w) for name, values in densities.items()
         },
     }
     return Results(rows, scores, parts, ranks)
@@ -197,7 +195,8 @@ def _of_real_numbers(model: Any, data: LabelledTable, rows: Judged) -> dict[str,
 def _of_counts(model: Any, data: LabelledTable, rows: Judged) -> dict[str, Any]:
     """Predictive distributions of Poisson regression, and of the mean."""
     x, observed = data.train
-    poisson = PoissonRegressor(alpha=1.0 / len(x), max_iter=_MOST_STEPS)
+    total = len(x) if data.train_weights is None else data.train_weights.sum()
+    poisson = PoissonRegressor(alpha=1.0 / total, max_iter=_MOST_STEPS)
     linear = poisson.fit(_completed(model, x), observed, data.train_weights)
     rates = linear.predict(_completed(model, rows.inputs))
     alone = np.full(len(rows.targets), np.average(observed, weights=data.train_weights))
@@ -223,20 +222,18 @@ def _of_classes(model: Any, data: LabelledTable) -> Results:
         "accuracy": held_out.accuracy,
         "log loss": held_out.log_loss,
         "AUC": held_out.auc,
-        "Brier score": _brier,
+        "Brier score": held_out.brier,
     }
-    scores = {name: {which: score(p, y) for which, p in probabilities.items()} for name, score in quantities.items()}
+    scores = {
+        name: {which: score(p, y, rows.weights) for which, p in probabilities.items()}
+        for name, score in quantities.items()
+    }
     return Results(rows, scores, parts, probabilities=probabilities)
 
 
 def _completed(model: Any, inputs: np.ndarray) -> np.ndarray:
     """Standardised inputs, with the mean in missing cells."""
     return np.nan_to_num((inputs - model.center_) / model.spread_)
-
-
-def _brier(p: np.ndarray, labels: np.ndarray) -> Score:
-    """The Brier score, see :func:`geodax.predict.scores.brier`."""
-    return held_out.mean((p**2).sum(axis=1) - 2 * p[np.arange(len(labels)), labels] + 1)
 
 
 def answer(found: Results, target: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from geodax.app.family import AbstractRunKind, statistics
-from geodax.app.mlp.draws import identified_draws
+from geodax.app.mlp.draws import identified_draws, point_estimates
 from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, save_labelled
 from geodax.app.mlp.mixing import about_ensemble, judged_by_predictions
 from geodax.app.mlp.new_rows import read_new
@@ -21,7 +21,7 @@ from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart, in_one_cell
 from geodax.app.tables.read import Table
 from geodax.data.errors import counted, listed
-from geodax.diagnostics.findings import Finding, check
+from geodax.diagnostics.findings import Finding, check, summarize
 from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.regressor import COUNTS, BayesianMLPRegressor
 
@@ -103,13 +103,17 @@ class AbstractMLPRun(AbstractRunKind):
         """Values of the function on some rows: single weights of a network have no meaning of their own."""
         return identified_draws(model, data), statistics(model)
 
+    def points(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
+        return point_estimates(model, identified_draws(model, data))
+
     def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
         sizes = model.posterior_["posterior"].sizes
         inference = config["options"]["inference"]
         if inference in _AROUND_NETWORKS or (inference == "ensemble" and sizes["draw"] == 1):
             return about_ensemble(sizes["chain"], sizes["draw"])
         draws, stats = self.summarized(data, model)
-        return judged_by_predictions(check(draws, stats), draws)
+        summary = summarize(draws, stats, points=point_estimates(model, draws))
+        return judged_by_predictions(check(draws, stats, summary=summary), draws)
 
     def results(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
         """Return the scores of the network and of simpler models, one line per score."""

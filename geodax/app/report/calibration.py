@@ -29,22 +29,20 @@ def reliability_plot(bins: Reliability) -> Figure:
     if not is_used.any():
         say(upper, "no examples")
         return finish(figure)
-    counts, accuracy, confidence = (a[is_used] for a in (bins.counts, bins.accuracy, bins.confidence))
+    counts, confidence, accuracy, shares = (a[is_used] for a in bins[1:])
     # Wilson (1927), z = 2: fractions at most two of their standard errors away from the observed one
     centre = (counts * accuracy + 2) / (counts + 4)
     half = 2 * np.sqrt(counts * accuracy * (1 - accuracy) + 1) / (counts + 4)
     upper.vlines(confidence, centre - half, centre + half, color=SERIES[0], linewidth=1.2)
     upper.plot(confidence, accuracy, "o", color=SERIES[0], markersize=4.2)
-    gap = float((counts * np.abs(accuracy - confidence)).sum() / counts.sum())
+    gap = float((shares * np.abs(accuracy - confidence)).sum())
     upper.set_title(
         f"expected calibration error {gap:.3f} in {len(bins.counts)} bins", fontsize=NORMAL, color=INK, loc="left"
     )
     upper.set_ylabel("accuracy", fontsize=NORMAL, color=INK)
     upper.set_ylim(0, 1.02)
     upper.tick_params(labelbottom=False)
-    lower.bar(
-        bins.edges[:-1], bins.counts / counts.sum(), np.diff(bins.edges), align="edge", color=SERIES[0], alpha=0.55
-    )
+    lower.bar(bins.edges[:-1], bins.shares, np.diff(bins.edges), align="edge", color=SERIES[0], alpha=0.55)
     lower.set_ylabel("fraction", fontsize=SMALL, color=INK)
     lower.set_xlabel("confidence", fontsize=NORMAL, color=INK)
     first = float(bins.edges[:-1][is_used].min())

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from geodax.diagnostics.summary import SummaryRow
+
 _LONGEST = 10  # digits before the decimal point, above which a power of ten is shorter
 
 
@@ -103,6 +105,12 @@ def with_error(value: float, error: float) -> str:
         return f"{rounded(value, digits_between(value - error, value + error, 3))} ± {rounded(error, 2)}"
     shown = max(decimals, 0)
     return " ± ".join(f"{round(x, decimals) + 0.0:,.{shown}f}".replace("-", "−") for x in (value, error))
+
+
+def agreement(row: SummaryRow) -> tuple[str, str]:
+    """Format bulk ESS and R-hat of a row of a summary; a dash for one that is undefined."""
+    ess, rhat = row.ess_bulk, row.rhat
+    return "–" if math.isnan(ess) else f"{ess:.0f}", f"{rhat:.3f}" if math.isfinite(rhat) else rounded(rhat)
 
 
 def interval_of(draws: np.ndarray) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from geodax.app.report import plots
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import digits_between, rounded, with_interval
+from geodax.app.report.numbers import agreement, digits_between, rounded, with_interval
 from geodax.diagnostics.findings import Finding, summarize
 
 
@@ -71,6 +71,7 @@ def end(
     command: str,
     *,
     about: str = "",
+    points: Sequence[str] = (),
 ) -> None:
     """Write the sections on diagnostics and provenance.
 
@@ -82,17 +83,18 @@ def end(
         config: Configuration of the run.
         command: The command that repeats the run.
         about: What is diagnosed.
+        points: Names of draws that are estimates, one for each chain.
     """
     report.section("Diagnostics")
     if about:
         report.text(about)
     report.warnings(findings, fine="No problems found. The chains agree and have enough effective draws.")
-    summary = summarize(draws, stats)
+    summary = summarize(draws, stats, points=points)
     rows = []
     for row in summary.rows:
         digits = digits_between(row.quantile_5, row.quantile_95, 4)
         mean, low, high = (rounded(value, digits) for value in (row.mean, row.quantile_5, row.quantile_95))
-        rows.append([row.name, mean, row.sd, low, high, f"{row.ess_bulk:.0f}", f"{row.rhat:.3f}"])
+        rows.append([row.name, mean, row.sd, low, high, *agreement(row)])
     report.table(rows, ["quantity", "mean", "sd", "5 %", "95 %", "bulk ESS", "R-hat"], "The diagnosed quantities.")
     report.figure(plots.trace_plot(draws), "Traces: chains should overlap, without trends or flat stretches.")
     report.figure(

@@ -45,7 +45,6 @@ from geodax.app.run_folder.going_on import LEAST_DRAWS, extension_of, resumption
 from geodax.app.run_folder.outputs import open_descriptor, replaced_at_the_end, require_free_place
 from geodax.app.run_folder.own import new_folder, require_free_folder, require_no_links
 from geodax.app.tables.dialect import FOUND, Dialect, RunDialect, Separators
-from geodax.diagnostics.findings import summarize
 from geodax.run import hosts
 from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted, StorageError
@@ -347,7 +346,7 @@ def _run(
 def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: tuple[str, ...]) -> RunResult:
     """Summarise the draws of a fitted model."""
     kind = run_kind(config["model"])
-    summary = summarize(*kind.summarized(data, model))
+    summary = kind.summary(data, model)
     facts = model.posterior_.attrs  # written when a run ends or is interrupted, not when it is killed
     seconds, compiling = (float(facts.get(f"{part}_seconds", math.nan)) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)

@@ -92,8 +92,6 @@ class LaplaceInference(AbstractInference):
                 f"{how} needs classes or normal noise of one size; use {argument('likelihood', 'gaussian')}, or "
                 f"{others}"
             )
-        if problem.num_targets is not None:
-            raise ValueError(f"{how} takes one target, found {problem.num_targets}; use {others}")
         self._training.check(problem)
 
     @property
@@ -140,7 +138,8 @@ class LaplaceInference(AbstractInference):
         return sample(
             key_draws,
             _linearised_draws(),
-            jax.tree.map(lambda *leaves: jnp.stack(leaves), *posteriors),
+            # draws do not need the shares of the targets
+            jax.tree.map(lambda *leaves: jnp.stack(leaves), *(dataclasses.replace(p, shares=None) for p in posteriors)),
             num_samples=self.num_samples,
             num_chains=self.num_chains,
             stacked=True,
