@@ -129,7 +129,7 @@ PAPERS: Mapping[str, tuple[Item, ...]] = {
         Item("Figure 2", "the funnel in four metrics", "sgrld/figure_2", f"{_NETWORKS}#the-funnel-figure-2",
              "agrees in what reaches deepest; the depth of Monge is largely the bias of the divergence that is left out"),
         Item("Table 1", "log probability and accuracy on MNIST", "sgrld/tables_1_2", _MNIST,
-             "N = 400, three chains, and N = 800, one or two chains: agrees under the horseshoe in every metric, "
+             "N = 400, three chains, and N = 800, one to three chains: agrees under the horseshoe in every metric, "
              "under the Gaussian prior to about 0.001 (N = 800: 0.002); with full "
              "matrices for vectors, as in the paper's equations but not in its authors' program, Shampoo diverged", _MNIST_COST),
         Item("Table 2", "curvature, seconds an epoch", "sgrld/tables_1_2", _MNIST,

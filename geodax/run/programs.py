@@ -167,7 +167,7 @@ def compiler_options(platform: str | None = None) -> dict[str, str | bool]:
 
 
 @functools.cache
-def _knows(option: str, value: str | bool | int) -> bool:
+def _knows(option: str, value: str | bool) -> bool:
     """Whether this version of XLA knows the option; it raises an error for unknown ones."""
     lowered = jax.jit(lambda: 0).lower()
     try:
@@ -177,10 +177,8 @@ def _knows(option: str, value: str | bool | int) -> bool:
     return True
 
 
-def _options_for(
-    lowered: jax.stages.Lowered, platform: str, num_passes: int | None = None
-) -> dict[str, str | bool | int]:
-    options: dict[str, str | bool | int] = {**compiler_options(platform)}
+def _options_for(lowered: jax.stages.Lowered, platform: str, num_passes: int | None = None) -> dict[str, str | bool]:
+    options = compiler_options(platform)
     if platform != "cpu":
         return options
     cost: Any = lowered.cost_analysis() or {}
@@ -190,7 +188,7 @@ def _options_for(
     does_little = cost.get("bytes accessed", 0.0) * passes < _LITTLE
     for option, value, pays in (
         (_EMITTERS, False, has_few or functions * passes < _FEW_IN_ALL),
-        (_EFFORT, 0, has_few and does_little),
+        (_EFFORT, "0", has_few and does_little),
     ):
         if pays and option not in os.environ.get("XLA_FLAGS", "") and _knows(option, value):
             options[option] = value
