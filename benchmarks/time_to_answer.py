@@ -132,7 +132,8 @@ def main() -> None:
                 "benchmark": "time_to_answer",
                 "config": {"chains": CHAINS, "warmup": WARMUP, "draws": options.draws},
                 "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-                "versions": installed("jax", "jaxlib", "numpy", "numpyro", "blackjax", "pymc", "nutpie", "pystan"),
+                "versions": old.get("versions", {})
+                | installed("jax", "jaxlib", "numpy", "numpyro", "blackjax", "pymc", "nutpie", "pystan"),
                 "references": references,
                 "rows": rows,
             }
