@@ -264,8 +264,7 @@ class ZarrDraws:
             if first > draws.start:
                 chunk = zarr_files.read_chunk(self.path, layout, index).copy()
             else:
-                fill = np.nan if np.issubdtype(layout.dtype, np.inexact) else 0
-                chunk = np.full(layout.chunk_shape, fill, layout.dtype)
+                chunk = np.full(layout.chunk_shape, layout.fill, layout.dtype)
             chunk[:, first - draws.start : last - draws.start] = rows
             written[index] = zarr_files.write_chunk(self.path, layout, index, chunk)
         return written

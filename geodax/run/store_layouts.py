@@ -79,6 +79,11 @@ class Layout:
         return math.prod(self.chunk_shape) * self.dtype.itemsize + CHECKSUM_BYTES
 
     @property
+    def fill(self) -> float | int:
+        """The value of entries after the last draw."""
+        return math.nan if np.issubdtype(self.dtype, np.inexact) else 0
+
+    @property
     def num_parts(self) -> int:
         """Number of chunks of the same draws; these have consecutive indices."""
         return math.prod(self.parts)

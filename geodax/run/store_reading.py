@@ -1,5 +1,6 @@
 """Reading of a draw store: its variables, read chunk by chunk when they are indexed."""
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from geodax.run import zarr_files
 from geodax.run.blocks import BlockArray
 from geodax.run.errors import StorageError
 from geodax.run.store_layouts import Chunked, Layout
+from geodax.run.store_record import checksum_of
 
 
 class Stored(NamedTuple):
@@ -38,13 +40,25 @@ def opened(path: Path, num_draws: int | None) -> Stored:
             (layout.num_chains, num_draws, *layout.shape),
             layout.dtype,
             layout.chunk_shape,
-            functools.partial(_chunk_at, path, layout, checksums),
+            functools.partial(_chunk_at, path, layout, checksums, record.num_draws),
         )
     return Stored(groups, facts, {name: layout.dimensions for name, layout in layouts.items()}, record.arrays)
 
 
-def _chunk_at(path: Path, layout: Layout, checksums: tuple[str, ...], numbers: tuple[int, ...]) -> np.ndarray:
-    return checked_chunk(path, layout, checksums, layout.index(numbers))
+def _chunk_at(
+    path: Path, layout: Layout, checksums: tuple[str, ...], num_draws: int, numbers: tuple[int, ...]
+) -> np.ndarray:
+    """Read a chunk as it was when the store was opened; its run may have written more draws since."""
+    index = layout.index(numbers)
+    try:
+        return zarr_files.read_chunk(path, layout, index, checksums)
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError, ValueError):
+            chunk = zarr_files.read_chunk(path, layout, index).copy()
+            chunk[:, max(num_draws - numbers[1] * layout.chunk_draws, 0) :] = layout.fill
+            if checksum_of(chunk.tobytes()).hex() in checksums[index : index + 1]:
+                return chunk
+        raise unreadable(path, error) from error
 
 
 def checked_chunk(path: Path, layout: Chunked, checksums: tuple[str, ...], index: int) -> np.ndarray:

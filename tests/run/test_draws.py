@@ -135,6 +135,23 @@ class TestLayout:
         assert_groups(store.read(50), rows(0, 50))
         np.testing.assert_array_equal(open_draws(tmp_path)["posterior"]["draw"], np.arange(50))
 
+    def test_draws_that_were_opened_before_a_run_was_extended(self, tmp_path):
+        """Catches an error about draws that are still there, and those of another run in their place."""
+
+        def written(start, stop, seed=0):
+            store = ZarrDraws(tmp_path, SHAPES, 2, stop, num_kept=start)
+            store.write(start, rows(start, stop, seed=seed))
+            store.describe({})
+            return open_draws(tmp_path)
+
+        before, expected = written(0, 20), rows(0, 20)
+        after = written(20, 50)
+        for name, values in expected["posterior"].items():
+            np.testing.assert_array_equal(before["posterior"][name].values, values)
+        written(0, 50, seed=1)
+        with pytest.raises(StorageError, match="not the chunk that was written last"):
+            _ = after["posterior"]["s"].values
+
     def test_a_short_run_that_is_extended_has_no_more_files_than_a_long_one(self, tmp_path):
         """Catches chunks of five draws, of which ten thousand have two thousand files a variable."""
         for folder, num_draws in ((tmp_path / "short", 5), (tmp_path / "long", 2000)):
