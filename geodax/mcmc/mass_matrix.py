@@ -20,6 +20,7 @@ are fewer than entries, and what tells them apart is rounding. All other directi
 take.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -196,7 +197,7 @@ def estimate(
     if basis is not None:
         middle = weight * _common_log((draws, gradients), inner, values)
         logs = logs - middle
-        logs = jnp.where(jnp.abs(logs) > np.log(_CUTOFF), logs, jnp.zeros_like(logs))
+        logs = jnp.where(jnp.abs(logs) > math.log(_CUTOFF), logs, jnp.zeros_like(logs))
         _, largest = jax.lax.top_k(jnp.abs(logs), rank)
         logs, vectors = logs[largest], vectors[:, largest]
     found = Correlation(vectors if basis is None else basis @ vectors, jnp.exp(0.5 * logs))

@@ -47,7 +47,9 @@ def rows_of(covariance: np.ndarray, num_rows: int, generator: np.random.Generato
 
 def inverse_mass(mass: MassMatrix) -> np.ndarray:
     """The matrix that a mass matrix stands for; its scales are one vector."""
-    columns = jax.vmap(lambda x: mass.scale * correlated(mass, x), out_axes=1)(jnp.eye(len(mass.scale)))
+    columns = jax.vmap(lambda x: mass.scale * correlated(mass, x), out_axes=1)(
+        jnp.eye(len(mass.scale), dtype=mass.scale.dtype)
+    )
     return np.asarray(columns @ columns.T)
 
 
@@ -87,12 +89,12 @@ class TestEstimate:
     def test_is_exact_for_a_normal_distribution(self, num_rows):
         check_estimate_of_a_normal_distribution(num_rows)
 
-    @pytest.mark.parametrize("dim", [60, 400])
-    def test_low_rank_finds_long_and_short_directions(self, dim):
+    @pytest.mark.parametrize(("dim", "dtype"), [(60, "float64"), (400, "float64"), (60, "float32")])
+    def test_low_rank_finds_long_and_short_directions(self, dim, dtype):
         """In 60 dimensions the rows span the space, in 400 they do not; 2 x 5 directions lie 10^4 apart."""
         generator = np.random.default_rng(2)
         covariance = factors_of(dim, 5, generator)
-        rows = rows_of(covariance, 128, generator)
+        rows = jax.tree.map(lambda x: x.astype(dtype), rows_of(covariance, 128, generator))
         scale = jnp.asarray(rows.draws.std(axis=0))
         before = initial_correlation("low_rank", scale, scale)
         diagonal = condition(covariance, MassMatrix(scale))
