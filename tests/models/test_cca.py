@@ -313,7 +313,7 @@ def test_truth_is_recovered(fitted, truth):
         true = getattr(truth, name)
         draws = draws * np.where((draws * true).sum(axis=-2).mean(axis=0) < 0, -1.0, 1.0)[:, None]
         low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-        hits.append(np.mean((low < true) & (true < high)))
+        hits += np.ravel((low < true) & (true < high)).tolist()
         if name.startswith("shared"):
             assert np.abs((draws * true).sum(axis=-2)).mean(axis=0).min() > 0.9
     assert np.mean(hits) > 0.8

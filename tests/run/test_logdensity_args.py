@@ -31,7 +31,7 @@ def compilations(monkeypatch):
 
     names, original = [], programs._program
     monkeypatch.setattr(
-        programs, "_program", lambda traced, places: (names.append(traced), original(traced, places))[1]
+        programs, "_program", lambda traced, *rest: (names.append(traced), original(traced, *rest))[1]
     )
     return names
 
