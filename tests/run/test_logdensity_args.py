@@ -30,9 +30,7 @@ def compilations(monkeypatch):
     from geodax.run import programs
 
     names, original = [], programs._program
-    monkeypatch.setattr(
-        programs, "_program", lambda traced, *rest: (names.append(traced), original(traced, *rest))[1]
-    )
+    monkeypatch.setattr(programs, "_program", lambda traced, *rest: (names.append(traced), original(traced, *rest))[1])
     return names
 
 
