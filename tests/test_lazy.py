@@ -31,6 +31,25 @@ def test_packages_and_their_modules_are_attributes():
     assert process.returncode == 0, process.stderr
 
 
+def test_sampling_and_the_command_line_import_no_more_than_they_use():
+    """Catches networks, variational methods and SciPy's distributions, half a second, in every run."""
+    code = """if True:
+        import sys
+        import jax
+        import jax.numpy as jnp
+        import geodax as gx
+        from geodax.app import main
+        main(["--version"])
+        sampler = gx.nuts(lambda x: -jnp.sum(x**2))
+        gx.sample(jax.random.key(0), sampler, jnp.ones(2), num_samples=2, num_warmup=2, progress=False)
+        loaded = {"geodax.nn", "geodax.vi", "scipy.special", "sklearn", "matplotlib"} & set(sys.modules)
+        assert not loaded, loaded
+        assert "norm" not in vars(sys.modules["scipy.stats"])
+    """
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+
+
 def test_a_deferred_module_is_imported_by_its_first_use():
     """Catches an import of SciPy's distributions by scikit-learn, and a module that is not the real one afterwards."""
     code = """if True:

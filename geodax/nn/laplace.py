@@ -203,7 +203,7 @@ def _sums(
 ) -> tuple[Any, Array]:
     """Sums of a batch for the Gauss-Newton matrices, of each target if it has its own noise, and its misfit."""
     is_classes = isinstance(likelihood, CategoricalLikelihood)
-    each = -likelihood(network, batch)
+    each = -likelihood(network, batch)  # also checks the targets
     sums = functools.partial(batch_sums, taps, are_last, structure, is_classes, network, batch[0], weights)
     if not is_classes:
         residuals = _tree.widened(apply_network(network, batch[0])) - _tree.widened(batch[1])

@@ -277,7 +277,7 @@ def sample(
             load = loader_of(feed, mesh)
             shaped = (*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0))
             length = _named(key, buffer_length)
-            num_passes = None if data_args else run.num_iterations  # with arguments other calls take the program too
+            num_passes = run.num_iterations if key is None else None  # other calls may take a program with a key
             program = functools.partial(
                 compiled(advance, data_args, *shaped, donate_argnums=(1, 2), key=length, num_passes=num_passes),
                 data_args,

@@ -21,7 +21,6 @@ from geodax import _checks, _tree
 from geodax._types import PyTree
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, MODEL_AXIS, Part, axes_of
 from geodax.sgmcmc.metrics.shampoo import LeafState
-from geodax.vi.eigenbases import LayerState, by_rows
 
 Rules = Mapping[str, Sequence[Any]] | Callable[[str, tuple[int, ...]], Sequence[Any] | None] | None
 """How to split arrays: shell patterns of their paths, or a function of path and shape; see :func:`shard`."""
@@ -62,13 +61,14 @@ class Split:
             if isinstance(leaf, LeafState):
                 blocks = self._of_blocks(path)
                 return jax.tree.map(lambda x: blocks(x.shape[num_leading:]), leaf)
-            if isinstance(leaf, LayerState):
-                return jax.tree.map(lambda x: by_rows(x.shape[num_leading:], self.mesh), leaf)
+            if _knows_its_place(leaf):
+                return leaf.specs_over(self.mesh, num_leading)
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             return self._of_shape(name, tuple(leaf.shape[num_leading:]))
 
-        is_leaf = lambda x: isinstance(x, LeafState | LayerState)  # noqa: E731
-        return jax.tree_util.tree_map_with_path(of_leaf, tree, is_leaf=is_leaf)
+        return jax.tree_util.tree_map_with_path(
+            of_leaf, tree, is_leaf=lambda x: isinstance(x, LeafState) or _knows_its_place(x)
+        )
 
     def shardings(self, tree: PyTree, *leading: str | None) -> PyTree:
         """Shardings of arrays, whose leading axes are split over these axes of the mesh."""
@@ -224,6 +224,11 @@ def mesh_of(owner: str, position: PyTree) -> Mesh | None:
             "arrays of the position need one mesh. Split the position with gx.shard(position, mesh)."
         )
     return next(iter(meshes), None)
+
+
+def _knows_its_place(node: Any) -> bool:
+    """Whether a part of a state says itself how it is split, as the layers of noisy K-FAC do."""
+    return hasattr(node, "specs_over")
 
 
 def split_of(owner: str, position: PyTree, mesh: Mesh, is_stacked: bool) -> Split:

@@ -51,14 +51,14 @@ def _chunk_at(
     """Read a chunk as it was when the store was opened; its run may have written more draws since."""
     index = layout.index(numbers)
     try:
-        return zarr_files.read_chunk(path, layout, index, checksums)
-    except (OSError, ValueError) as error:
+        return checked_chunk(path, layout, checksums, index)
+    except StorageError:
         with contextlib.suppress(OSError, ValueError):
             chunk = zarr_files.read_chunk(path, layout, index).copy()
             chunk[:, max(num_draws - numbers[1] * layout.chunk_draws, 0) :] = layout.fill
             if checksum_of(chunk.tobytes()).hex() in checksums[index : index + 1]:
                 return chunk
-        raise unreadable(path, error) from error
+        raise
 
 
 def checked_chunk(path: Path, layout: Chunked, checksums: tuple[str, ...], index: int) -> np.ndarray:

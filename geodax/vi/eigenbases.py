@@ -35,6 +35,10 @@ class LayerState(NamedTuple):
         """Return the curvature of the mean loss of an example along the basis."""
         return jnp.diagonal(self.outputs)[:, None] * jnp.diagonal(self.inputs)[None]
 
+    def specs_over(self, mesh: Mesh, num_leading: int = 0) -> "LayerState":
+        """Return how each matrix is split, after so many leading axes that are not."""
+        return jax.tree.map(lambda x: by_rows(x.shape[num_leading:], mesh), self)
+
 
 def first_layer(
     matrix: Float[Array, "o i"], columns: Float[Array, " i"], curvature: float, mesh: Mesh | None
@@ -65,7 +69,7 @@ def first_layer(
     if mesh is None:
         return first(matrix, columns)
     shapes = jax.eval_shape(first, matrix, columns)
-    places = jax.tree.map(lambda x: NamedSharding(mesh, by_rows(x.shape, mesh)), shapes)
+    places = jax.tree.map(lambda spec: NamedSharding(mesh, spec), shapes.specs_over(mesh))
     return jax.jit(first, out_shardings=places)(matrix, columns)
 
 
