@@ -36,9 +36,7 @@ _VECTORS, _EMITTERS = "xla_cpu_prefer_vector_width", "xla_cpu_use_fusion_emitter
 _EFFORT = "xla_backend_optimization_level"
 _FEW_FUNCTIONS = 2_000  # evaluations of exp, log, tanh, ... in one pass through a program
 _FEW_IN_ALL = 2e7  # of them in all passes
-_LITTLE = (
-    5e9  # bytes read and written in all passes, inner loops once: a few tenths of a second more without optimisation
-)
+_LITTLE = 5e9  # bytes of all passes, inner loops counted once: some tenths of a second more without optimisation
 _MOST_CONSTANT_BYTES = 4 << 20  # captured data, which are in the text and in the program
 
 _made: OrderedDict[Hashable, Any] = OrderedDict()

@@ -165,6 +165,7 @@ def test_several_targets(inference, tmp_path, capsys):
         error, alone = float(scores[1]), float(scores[2])
         assert error < 0.7 * alone
         assert 0.5 * spread < alone < 2 * spread
+    assert printed.count("The scores are rough") == 1
     found = re.search(r"noise of large (\S+) \S+ to \S+ (\S+) (\S+)", printed)
     assert 5 < float(found[1]) < 100
     assert ((found[2], found[3]) == ("–", "–")) == (inference == "laplace")  # has one noise a network

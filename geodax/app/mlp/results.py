@@ -132,7 +132,7 @@ class Results:
         if others := self.rows.left_out:
             whose = "a class" if others == 1 else "classes"
             aligned.append(f"{others} more held-out rows are of {whose} that no fitted row has.")
-        return (*aligned, self.rows.caution) if self.rows.caution else tuple(aligned)
+        return tuple(aligned)
 
 
 def each_target(model: Any, data: LabelledTable) -> list[tuple[Any, LabelledTable]]:

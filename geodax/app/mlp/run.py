@@ -118,7 +118,10 @@ class AbstractMLPRun(AbstractRunKind):
     def results(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
         """Return the scores of the network and of simpler models, one line per score."""
         parts = each_target(model, data)
-        return tuple(line for part in parts for line in results(*part).lines(part[1].target if data.several else ""))
+        found = [results(*part) for part in parts]
+        names = [one.target if data.several else "" for _, one in parts]
+        lines = [line for each, name in zip(found, names, strict=True) for line in each.lines(name)]
+        return (*lines, caution) if (caution := found[0].rows.caution) else tuple(lines)
 
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
         from geodax.app.mlp.report import write_report  # loads Matplotlib
