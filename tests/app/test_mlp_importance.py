@@ -82,7 +82,7 @@ def test_without_held_out_rows_the_scores_are_of_the_fitted_rows_and_say_so(fitt
     alone = LabelledTable(inputs, targets, data.names, "y", np.zeros(300, bool), (), data.categories)
     found = results(model, alone)
     assert found.lines()[0].startswith("300 fitted rows")
-    assert "too good" in found.lines()[-1]
+    assert "too good" in found.rows.caution
 
 
 @pytest.mark.parametrize("kind", ["real", "counts", "classes"])
@@ -125,5 +125,5 @@ def test_few_held_out_rows_are_rough(fitted):
     few = LabelledTable(data.inputs, data.targets, data.names, "y", np.arange(400) >= 399, (), data.categories)
     found = results(model, few)
     assert found.lines()[0].startswith("1 held-out row  ")
-    assert "only 1 held-out row could be used" in found.lines()[-1]
+    assert "only 1 held-out row could be used" in found.rows.caution
     assert answer(found, "y").endswith("(± is one standard error).")
