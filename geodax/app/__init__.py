@@ -17,6 +17,7 @@ geodax citation nuts
 """
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -36,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code, see :func:`geodax.app.commands.entry.run_command`.
     """
+    if arguments is None:  # the process is the command's own; by the default a tenth of a short fit collects garbage
+        gc.set_threshold(100_000, 20, 100)
     defer("scipy.stats")  # 0.7 seconds; scikit-learn's base class imports it and uses nothing of it
     try:  # the imports take a second or more, in which one can think better of it
         with _remembered_interruption():
