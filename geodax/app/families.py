@@ -88,7 +88,7 @@ class LabelledOptions(MLPOptions):
             categories by default.
         drop: Columns to leave out.
         weights: Column of the weights of the rows: a row of weight 2 counts as two equal rows. All are 1 by default.
-        test_fraction: Fraction of the rows to hold out and predict in the report.
+        test_fraction: Fraction of the rows to hold out and predict in the report; --seed chooses them.
         widths: Units of the hidden layers, comma-separated; empty for logistic or linear regression.
         rank: Rank of the weights of the hidden layers; full by default.
         prior: gaussian, laplace, student-t, horseshoe, local-horseshoe or hierarchical-horseshoe.
@@ -146,7 +146,7 @@ class RatingsOptions(FactorizationOptions):
         user: Column of the users; by default one with a matching name (user, customer, ...), else the first column.
         item: Column of the items; by default one with a matching name (item, movieId, product, ...), else the second.
         rating: Column of the ratings; by default one with a matching name (rating, stars, ...), else the third.
-        test_fraction: Fraction of the ratings to hold out and predict in the report.
+        test_fraction: Fraction of the ratings to hold out and predict in the report; --seed chooses them.
     """
 
     user: str = ""

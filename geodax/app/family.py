@@ -62,9 +62,12 @@ class AbstractRunKind(abc.ABC):
 
     @abc.abstractmethod
     def read(
-        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
     ) -> tuple[Any, dict[str, Any]]:
-        """Read and check a user's file; return the data, and their ``columns`` and ``notes`` for ``config.json``."""
+        """Read and check a user's file; return the data, and their ``columns`` and ``notes`` for ``config.json``.
+
+        The seed chooses the rows that are held out, if any are.
+        """
 
     @abc.abstractmethod
     def save(self, path: Path, data: Any) -> None:

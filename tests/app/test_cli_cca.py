@@ -81,6 +81,7 @@ def test_life_of_a_run(table, tmp_path, capsys):
         (["--first-view", "Protein*"], "matches no column (did you mean 'protein a'?)"),
         (["--first-view", "protein*", "--second-view", "clot_a"], "matches no column (did you mean 'clot a'?)"),
         (["--first-view", "protein*", "--second-view", "clot*,protein a"], "cannot belong to both views"),
+        (["--first-view", "protein a"], "at least two numeric columns that vary, found 'protein a' for --first-view"),
         (["--first-view", "protein*", "--group", "ward"], "--group must name"),
         (["--first-view", "protein*", "--n-shared", "3"], "--n-shared"),
         (["--first-view", "protein*", "--pooling", "none"], "pooling must be one of"),
@@ -146,7 +147,7 @@ def test_a_column_of_neither_view_can_be_left_out(tmp_path, other, found):
 
 def test_what_was_decided_about_new_rows_is_said(table, tmp_path):
     """Also what was left out: of a view of which no name is right there is no other sign."""
-    data = read_grouped(table, group="injury", first="protein*", second="clot a")
+    data = read_grouped(table, group="injury", first="protein*", second="clot*")
     text = "age;injury;protein c;protein a;protein b;clot_a\n50;burn;0,5;3,25;1,5;1\n51;fall;0,25;-3,5;-1,5;7\n"
     new = read_new_rows(_new(tmp_path, text), data)
     np.testing.assert_array_equal(new.parts[1], [[3.25, 1.5, 0.5], [-3.5, -1.5, 0.25]])
@@ -154,7 +155,7 @@ def test_what_was_decided_about_new_rows_is_said(table, tmp_path):
     notes = " ".join(new.notes)
     assert "decimal" in notes
     assert "the model does not use them: 'age', 'clot_a'" in notes
-    fitted = read_grouped(_new(tmp_path, text), group="injury", first="protein*", second="clot_a")
+    fitted = read_grouped(_new(tmp_path, text), group="injury", first="protein*", second="clot_a,age")
     assert any("decimal" in note for note in fitted.notes)
 
 

@@ -272,6 +272,10 @@ def test_life_of_a_variational_fit(table, tmp_path, capsys, inference):
         (["regressor", "--target", "level", "--categories", "dose"], "2 to 100"),
         (["regressor", "--target", "level", "--categories", "constant"], "1 different value"),
         (["classifier", "--target", "kind", "--categories", "kind"], "includes the target"),
+        (
+            ["regressor", "--target", "level", "--likelihood", "heteroscedastic", "--noise", "3"],
+            "--noise cannot be given",
+        ),
     ],
 )
 def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
@@ -319,8 +323,12 @@ def test_held_out_rows_have_the_classes_of_all(tmp_path):
     names = np.random.default_rng(0).permutation([*"a" * 60, *"b" * 31, *"c" * 9])
     table.write_text("x,kind\n" + "".join(f"{k},{name}\n" for k, name in enumerate(names)))
     data, _ = run_kind("classifier").read(table, ClassifierOptions(target="kind"), None)
-    held_out = {name: int((data.test[1] == name).sum()) for name in "abc"}
-    assert held_out == {"a": 12, "b": 6, "c": 2}
+    again, _ = run_kind("classifier").read(table, ClassifierOptions(target="kind"), None, seed=0)
+    others, _ = run_kind("classifier").read(table, ClassifierOptions(target="kind"), None, seed=1)
+    np.testing.assert_array_equal(again.is_test, data.is_test)
+    assert (others.is_test != data.is_test).any()
+    for each in (data, others):
+        assert {name: int((each.test[1] == name).sum()) for name in "abc"} == {"a": 12, "b": 6, "c": 2}
 
 
 @pytest.mark.slow

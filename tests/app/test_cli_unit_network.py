@@ -13,14 +13,14 @@ _SMALL = ["--n-hidden", "2", "--num-warmup", "40", "--num-samples", "30", "--num
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """Two inputs, a text column, a constant one, and two rows with holes."""
+    """Two inputs, a text column, a constant one, an empty one, and two rows with holes."""
     generator = np.random.default_rng(0)
     x = generator.standard_normal((40, 2))
     y = 5 + np.maximum(0, x[:, 0]) + 0.1 * generator.standard_normal(40)
-    lines = ["site,dose,age,constant,response"]
-    lines += [f"s{i % 3},{a:.4f},{b:.4f},1,{c:.4f}" for i, (a, b, c) in enumerate(np.c_[x, y])]
-    lines[5] = "s1,,0.3,1,5.1"
-    lines[9] = "s1,0.2,0.3,1,NA"
+    lines = ["site,dose,age,constant,empty,response"]
+    lines += [f"s{i % 3},{a:.4f},{b:.4f},1,,{c:.4f}" for i, (a, b, c) in enumerate(np.c_[x, y])]
+    lines[5] = "s1,,0.3,1,,5.1"
+    lines[9] = "s1,0.2,0.3,1,,NA"
     path = tmp_path_factory.mktemp("unit") / "table.csv"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -36,6 +36,10 @@ def test_life_of_a_unit_network(table, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert re.search(r"r2 +0\.", printed)
     assert "weights[" not in printed
+    assert "noise is in units of the standard deviation of 'response', 0." in printed
+    left_out = "Columns left out: 'site' (text, such as 's0' on line 2), 'constant' (constant, always 1), 'empty' (all"
+    assert printed.count("eft out") == 2  # the other is of the row without a target
+    assert left_out in printed
     config = json.loads((run / "config.json").read_text())
     assert config["columns"] == ["dose", "age", "response"]
     assert "1 of 40 rows have no 'response' and are left out." in config["notes"]

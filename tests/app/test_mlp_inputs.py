@@ -132,6 +132,16 @@ def test_inputs_of_a_table_and_what_is_said(table, tmp_path):
     assert any("2 of 2 rows have missing inputs ('size' 1, 'city' 1);" in note for note in found.notes)
 
 
+def test_signs_and_units_in_text_are_named(tmp_path):
+    path = tmp_path / "table.csv"
+    signs = ["a", "-", "b", "a"]
+    path.write_text("x,c,w,y\n" + "".join(f"{k},{signs[k % 4]},{k % 7}.{k} kg,{k % 3}\n" for k in range(40)))
+    data, facts = _read(path)
+    assert data.names == ("x", "c=-", "c=a", "c=b")
+    assert "'-' is a category of 'c'. If it means a missing cell, use --missing=-." in facts["notes"]
+    assert any(note.startswith("Left out: 'w' (numbers with the unit 'kg'") for note in facts["notes"])
+
+
 def test_options_overrule_what_is_found(table):
     data, facts = _read(table, drop=("customer_id", "when"), test_fraction=0.0)
     assert data.names == ("size", "city=Bari", "city=Köln", "city=(other)")

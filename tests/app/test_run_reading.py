@@ -536,7 +536,7 @@ def test_a_slip_in_a_target_of_an_array_is_in_a_row(tmp_path):
         ("classifier", ["b", "10", "9", "b"], "Classes: 9 (15), 10 (15), b (30)."),
         ("classifier", ["-", "0", "+", "-", "0"], "Classes: 0 (24), + (12), - (24)."),  # names, and no sign of a hole
         ("classifier", [str(i) for i in range(20)], "Classes: 0 (3), 1 (3), 2 (3),"),
-        ("classifier", [str(i) for i in range(20)], ", 11 (3) and 8 more."),
+        ("classifier", [str(i) for i in range(20)], ", 11 (3) and 8 more, 20 in all."),
         ("regressor", ["1", "2", "3", "4"], ""),
     ],
 )

@@ -289,6 +289,31 @@ def test_dates_that_can_mean_two_days_are_not_read(write):
     assert dated(["1.2.3", "4.5.6"]) is None
 
 
+def test_a_cell_that_is_no_date_among_dates_is_named(write):
+    """The column is read as dates, so the cell to correct is not the first one; few dates among words are words."""
+    cells = ["01.02.2024", "13.02.2024", "31.13.2024", "14.02.2024"]
+    path = write("x,when\n" + "".join(f"{k},{cell}\n" for k, cell in enumerate(cells)))
+    expected = "line 4, column 'when': expected a date or time like '01.02.2024', found '31.13.2024' (1 such cell of 4)"
+    with pytest.raises(TableError, match=re.escape(expected)):
+        read_table(path)
+    assert read_table(path, missing=("31.13.2024",)).dates == ("when",)
+    words = write("x,when\n" + "".join(f"{k},{cell}\n" for k, cell in enumerate(["May 2024", *"abc"])))
+    assert read_table(words).dropped["when"].startswith("text, such as 'May 2024'")
+
+
+def test_dates_of_each_day_are_no_counter(write):
+    table = read_table(write("id,when\n" + "".join(f"{k},2024-01-{k:02d}\n" for k in range(1, 12))))
+    assert [note for note in table.notes if "counts the rows" in note] == [
+        "Column 'id' counts the rows. To leave it out, name the other columns with --columns."
+    ]
+
+
+def test_numbers_with_a_unit_are_no_names(write):
+    table = read_table(write("x,w,code\n1,7.5 kg,A1\n2,8 kg,B2\n3,9.25kg,C3\n"))
+    assert table.dropped["w"] == "numbers with the unit 'kg', such as '7.5 kg' on line 2: remove it from the cells"
+    assert table.dropped["code"].startswith("text")
+
+
 def test_points_in_amounts_of_money_are_groups(write):
     """Nothing has three decimals of a euro; beside a decimal comma the point alone would be ambiguous."""
     table = read_table(write("price;share\n1.234 €;71,2%\n12.500 €;3,5%\n"))

@@ -612,6 +612,7 @@ def test_decimal_comma_and_point_together_are_refused(write):
         pytest.param("a,b\n1,2\n".encode("utf-16-le"), r"UTF-16 without a byte order mark", id="utf-16 without mark"),
         pytest.param(b"\xd0\xcf\x11\xe0rest", r"old Excel workbook", id="xls"),
         pytest.param(b"\x89HDF\r\n", r"an HDF5 file", id="hdf5"),
+        pytest.param(b'[{"a": 1}, {"a": 2}]', r"JSON. Write it as CSV", id="json"),
         pytest.param(b"ARROW1", r"an Arrow file", id="arrow"),
         pytest.param(b"\x80\x04\x95rest", r"a Python pickle, which is never opened", id="pickle"),
         pytest.param(b"\x1f\x8bnot really", r"a damaged gzip file", id="damaged gzip"),

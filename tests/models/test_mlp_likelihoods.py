@@ -101,7 +101,7 @@ def test_a_custom_likelihood_takes_y_in_its_own_units(rows):
 def test_counts_are_counts(y):
     with pytest.raises(ValueError, match=r"likelihood='poisson' expects counts in y, integers from 0"):
         BayesianMLPRegressor(likelihood="poisson", **PRIOR).fit(np.arange(4.0)[:, None], y)
-    with pytest.raises(ValueError, match="noise must be None, found 2: likelihood='poisson' has none"):
+    with pytest.raises(ValueError, match="noise cannot be given, found 2: likelihood='poisson' has none"):
         BayesianMLPRegressor(likelihood="poisson", noise=2.0, **PRIOR).fit(np.arange(4.0)[:, None], [0, 1, 2, 3])
 
 

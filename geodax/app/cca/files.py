@@ -88,8 +88,12 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
     both = [name for name in chosen if name in rest]
     if both:
         raise TableError(f"{path}: column {both[0]!r} cannot belong to both views.")
-    if not rest:
-        raise TableError(f"{path}: no numeric column is left for the second view.")
+    for option, names in (("--first-view", chosen), ("--second-view", rest)):
+        if len(names) < 2:
+            raise TableError(
+                f"{path}: each view needs at least two numeric columns that vary, found {listed(names) or 'none'} for "
+                f"{option}. The numeric columns are {listed(numeric)}."
+            )
     matched = match_columns(table, [*chosen, *rest])
     values, labels = matched.values, as_names(table.text[group], dialect)
     is_kept = np.isfinite(values).any(axis=1) & (labels != "")

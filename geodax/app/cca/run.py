@@ -31,7 +31,7 @@ class CCARun(AbstractRunKind):
     headline = ("correlation", "spread", "noise")
 
     def read(
-        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
     ) -> tuple[GroupedTable, dict[str, Any]]:
         data = read_grouped(
             file, group=options.group, first=options.first_view, second=options.second_view, dialect=dialect

@@ -18,7 +18,7 @@ class NewRunOptions:
     out: Path | None = None
     """Run folder to create; by default runs/MODEL-TABLE, with a number if that exists."""
     seed: int = 0
-    """Random seed."""
+    """Random seed, of the held-out rows as well."""
     overwrite: bool = False
     """Replace a run in the folder once the new one has started."""
     progress: bool = True

@@ -50,7 +50,7 @@ class RatingTable:
 
 
 def read_ratings(
-    path: Path, *, user: str, item: str, rating: str, test_fraction: float, dialect: Dialect = FOUND
+    path: Path, *, user: str, item: str, rating: str, test_fraction: float, seed: int = 0, dialect: Dialect = FOUND
 ) -> RatingTable:
     """Read ratings.
 
@@ -60,8 +60,8 @@ def read_ratings(
         item: Column of the items; likewise (item, movieId, productId, ...).
         rating: Column of the ratings; likewise (rating, stars, ...). If no column is given and no name matches, the
             first three columns are users, items and ratings.
-        test_fraction: Fraction of the rows to hold out, the same rows each time. All ratings of a pair are held out or
-            fitted together.
+        test_fraction: Fraction of the rows to hold out. All ratings of a pair are held out or fitted together.
+        seed: Chooses the rows that are held out.
         dialect: Format of the file.
 
     Returns:
@@ -94,7 +94,7 @@ def read_ratings(
     repeated = count - len(np.unique(group))
     if repeated:
         notes.append(f"{repeated} rows rate a pair again. Each counts as a separate rating.")
-    is_test = _held_out(group.reshape(count), round(test_fraction * count))
+    is_test = _held_out(group.reshape(count), round(test_fraction * count), seed)
     if (~is_test).sum() < _LEAST_FITTED:
         raise TableError(
             f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} ratings to fit. At least "
@@ -106,9 +106,9 @@ def read_ratings(
     return RatingTable(pairs, ratings, columns, is_test, tuple(notes), in_file)
 
 
-def _held_out(group: np.ndarray, wanted: int) -> np.ndarray:
+def _held_out(group: np.ndarray, wanted: int, seed: int) -> np.ndarray:
     """Choose random groups to hold out, as many as fit into ``wanted`` rows."""
-    order = np.random.default_rng(0).permutation(len(group))
+    order = np.random.default_rng(seed).permutation(len(group))
     _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
     by_chance = np.argsort(first)
     return np.isin(group, by_chance[np.cumsum(sizes[by_chance]) <= wanted])

@@ -34,7 +34,7 @@ class FactorizationRun(AbstractRunKind):
     headline = ("noise", "scales")
 
     def read(
-        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
     ) -> tuple[RatingTable, dict[str, Any]]:
         data = read_ratings(
             file,
@@ -42,6 +42,7 @@ class FactorizationRun(AbstractRunKind):
             item=options.item,
             rating=options.rating,
             test_fraction=options.test_fraction,
+            seed=seed,
             dialect=dialect,
         )
         self.estimator({"options": dataclasses.asdict(options), "seed": 0}).prepare(*self.arrays(data))

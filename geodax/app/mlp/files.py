@@ -12,17 +12,16 @@ from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
 from geodax.app.mlp.targets import class_counts, classes, numbers
 from geodax.app.network.files import column
 from geodax.app.run_folder.files import kept_arrays, save_arrays
-from geodax.app.tables.assembly import missing_counts, some_of
-from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.app.tables.assembly import OnMissing, missing_counts, some_of
+from geodax.app.tables.dialect import BLANK, FOUND, MISSING, Dialect
 from geodax.app.tables.names import as_names
+from geodax.app.tables.number_forms import NUMBERS_WITH
 from geodax.app.tables.read import ASKED_FOR, Table, match_columns, read_table
 from geodax.data.errors import TableError, counted, listed, nearest
 
 _LEAST_ROWS = 4
 _LEAST_FITTED = 2
 _TEXTS = ("names", "notes")
-MISSING = "cells are missing"
-"""Part of the notes on missing cells, which have notes of their own here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +107,7 @@ def read_labelled(
     weights: str = "",
     are_classes: bool,
     test_fraction: float,
+    seed: int = 0,
     dialect: Dialect = FOUND,
 ) -> LabelledTable:
     """Read inputs and targets.
@@ -120,7 +120,8 @@ def read_labelled(
         drop: Columns to leave out.
         weights: Column of the weights of the rows; by default all are 1.
         are_classes: Whether the target holds classes: text or integers.
-        test_fraction: Fraction of the rows to hold out, the same rows each time.
+        test_fraction: Fraction of the rows to hold out.
+        seed: Chooses the rows that are held out.
         dialect: Format of the file.
 
     Returns:
@@ -165,7 +166,7 @@ def read_labelled(
         is_known &= weight > 0
         weight = weight[is_known]
     targets = targets[is_known]
-    is_test = _held_out(path, wished, len(is_known), targets, are_classes, test_fraction)
+    is_test = _held_out(path, wished, len(is_known), targets, are_classes, test_fraction, seed)
     others = (*others, *drop)
     pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
     chosen = [name for name in table.names if name not in others]
@@ -272,7 +273,13 @@ def _weights(path: Path, table: Table, name: str) -> np.ndarray:
 
 
 def _held_out(
-    path: Path, wished: Sequence[str], total: int, targets: np.ndarray, are_classes: bool, test_fraction: float
+    path: Path,
+    wished: Sequence[str],
+    total: int,
+    targets: np.ndarray,
+    are_classes: bool,
+    test_fraction: float,
+    seed: int,
 ) -> np.ndarray:
     """Choose the held-out rows among those with a target, the same fraction of each class."""
     count = len(targets)
@@ -281,7 +288,7 @@ def _held_out(
             f"{path}: {count} of {total} rows have a value of the target {listed(wished)}. At least {_LEAST_ROWS} are "
             "needed."
         )
-    number, order = round(test_fraction * count), np.random.default_rng(0).permutation(count)
+    number, order = round(test_fraction * count), np.random.default_rng(seed).permutation(count)
     if are_classes:
         order = order[np.argsort(targets[order], kind="stable")]
         chosen = order[((np.arange(number) + 0.5) * count / max(number, 1)).astype(int)]
@@ -320,7 +327,8 @@ def _categories(
             cells[name] = labels
             continue
         why = "text whose values hardly repeat, like names" if np.ptp(np.unique(labels, return_inverse=True)[1]) else ""
-        left_out[name] = table.dropped[name] if is_date else why or f"constant, always {str(labels[0])!r}"
+        is_known_why = is_date or table.dropped[name].startswith(NUMBERS_WITH)
+        left_out[name] = table.dropped[name] if is_known_why else why or f"constant, always {str(labels[0])!r}"
         if wanted is not None:
             raise TableError(
                 f"{path}: column {name!r} is {left_out[name]}. Text columns can be inputs with --categories NAME."
@@ -333,12 +341,15 @@ def _notes_on_columns(
 ) -> list[str]:
     """Write notes on how the inputs were read and which columns are left out by default; others are no inputs."""
     unsaid = ("Columns left out", *(f"Column {name!r} counts the rows" for name in others))
-    notes = [note for note in table.notes if not note.startswith(unsaid) and MISSING not in note]
+    notes = [note for note in table.notes if not note.startswith(unsaid) and not isinstance(note, OnMissing)]
     names = dict.fromkeys(name for name, _ in pairs)
     why = {name: reason for name, reason in table.dropped.items() if reason not in ASKED_FOR and name not in names}
     why = {name: reason for name, reason in (why | left_out).items() if name not in others} if is_default else left_out
     if why:
         notes.append(f"Left out: {some_of([f'{name!r} ({reason})' for name, reason in why.items()])}.")
+    for sign in sorted({level for _, level in pairs} & {*MISSING}.difference(BLANK)):
+        whose = some_of([repr(name) for name, level in pairs if level == sign])
+        notes.append(f"{sign!r} is a category of {whose}. If it means a missing cell, use --missing={sign}.")
     if names:
         notes.append(f"Categories: {some_of([_described(name, levels_of(pairs, name)) for name in names])}.")
     if parts:

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from geodax.app.mlp import inputs as encoding
-from geodax.app.mlp.files import MISSING, LabelledTable
+from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.inputs import OTHER, levels_of
 from geodax.app.mlp.targets import LEFT_OUT, observed_classes
 from geodax.app.network.files import column
-from geodax.app.tables.assembly import missing_by_column
+from geodax.app.tables.assembly import OnMissing, missing_by_column
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names
 from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
@@ -49,7 +49,7 @@ def read_new(
             "categories, columns are not matched by position. Name them as in the fit."
         )
     cells = {name: _known_categories(read, name, data, dialect) for name in names}
-    notes = [note for note in table.notes if MISSING not in note]
+    notes = [note for note in table.notes if not isinstance(note, OnMissing)]
     for name, labels in cells.items():
         levels = levels_of(data.categories, name)
         is_new = encoding.unknown(labels, levels)

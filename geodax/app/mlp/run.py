@@ -3,6 +3,7 @@
 import abc
 import csv
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from geodax.models.mlp.regressor import COUNTS, BayesianMLPRegressor
 _AROUND_NETWORKS = ("laplace", "multi-swag")  # inferences whose draws are independent
 _COVERAGE = 0.9
 _READING = ("target", "categories", "drop", "weights", "test_fraction")  # options that are not the estimator's
+# scikit-learn says so three times, with places in its code; the note on the classes counts them
+warnings.filterwarnings("ignore", message="The number of unique classes is greater")
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
 
@@ -50,7 +53,7 @@ class AbstractMLPRun(AbstractRunKind):
         return ()
 
     def read(
-        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
     ) -> tuple[LabelledTable, dict[str, Any]]:
         data = read_labelled(
             file,
@@ -61,6 +64,7 @@ class AbstractMLPRun(AbstractRunKind):
             weights=options.weights,
             are_classes=self.are_classes,
             test_fraction=options.test_fraction,
+            seed=seed,
             dialect=dialect,
         )
         model = self.estimator({"options": dataclasses.asdict(options), "seed": 0})

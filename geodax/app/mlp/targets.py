@@ -44,7 +44,7 @@ def classes(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarray
         )
     unit, lines = ("line", table.lines) if table.lines else ("row", range(1, len(labels) + 1))
     slip = read_column(name, as_cells(labels.tolist()), lines, {""}, values.get, unit=unit)
-    if slip.is_mistake:
+    if values and slip.is_mistake:
         raise TableError(
             f"{path}, {slip.reason}. Correct the cell, or count it as missing with --missing. If it is a "
             "class, give the others names too"
@@ -61,7 +61,7 @@ def class_counts(labels: np.ndarray) -> str:
     """List the classes with their numbers of rows."""
     names, counts = np.unique(labels, return_counts=True)
     found = [f"{names[i]} ({counts[i]:,})" for i in in_order(names.tolist())]
-    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    more = f" and {len(found) - _LISTED} more, {len(found)} in all" if len(found) > _LISTED else ""
     return f"Classes: {', '.join(found[:_LISTED])}{more}."
 
 

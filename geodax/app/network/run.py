@@ -35,7 +35,7 @@ class EigenmodelRun(AbstractRunKind):
     headline = ("eigenvalues", "intercept")
 
     def read(
-        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
     ) -> tuple[Adjacency, dict[str, Any]]:
         named = [name for name in (options.first_node, options.second_node, options.value) if name]
         if bool(options.first_node) != bool(options.second_node) or (options.value and not options.first_node):
@@ -114,7 +114,7 @@ class NetworkRun(AbstractRunKind):
     headline = ("eigenvalues", "transition")
 
     def read(
-        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
     ) -> tuple[ContactWindows, dict[str, Any]]:
         width = None if options.window is None else _checks.number("fit", "window", options.window, above=0.0)
         contacts = read_contacts(file, width=width, start=options.start, dialect=dialect)

@@ -29,7 +29,7 @@ class PCARun(AbstractRunKind):
     headline = ("scale", "noise")
 
     def read(
-        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
     ) -> tuple[Table, dict[str, Any]]:
         table = read_table(file, columns=columns, **dialect.options())
         _check_enough(table, options)

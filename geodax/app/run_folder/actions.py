@@ -93,7 +93,7 @@ def fit_run(
     seed = _checks.whole("fit", "--seed", seed, least=0, most=2**32 - 1)
     kind = run_kind(name_of(options))
     noted = RunDialect(**dataclasses.asdict(dialect))
-    data, facts = kind.read(Path(file), options, columns, noted)
+    data, facts = kind.read(Path(file), options, columns, noted, seed)
     is_new = out is None or not Path(out).exists()
     if out is None and hosts.is_several():
         raise RunFolderError("Several processes need a common run folder. Name it with --out.")

@@ -15,12 +15,20 @@ from geodax.data.errors import TableError, counted, listed, nearest
 ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that come from the caller's request."""
 
-COUNTS = "counts the rows"
 INDEX = "column 1"  # a first column without a name, as R and pandas write the names of rows
 _OTHERS = "name the columns to read with --columns, if the command has it"
 
 _LISTED = 12  # columns in a note
 _COMMA = ". If numbers have a decimal comma, use --decimal ,"
+
+
+class OnMissing(str):
+    """The note on missing cells; callers may have one of their own."""
+
+
+class OnCounting(str):
+    """A note on a column that counts the rows, of interest while columns are chosen."""
+
 
 Names = Sequence[str] | Callable[[Sequence[str]], Sequence[str]]
 """Column names, or a function that chooses them from all column names."""
@@ -164,7 +172,8 @@ def assemble(
     forms = [f"{c.name!r} ({c.form})" for c in read if c.form and c.name in order]
     if forms:
         notes.append(f"Read as numbers: {some_of(forms)}.")
-    _remark(order, values, dropped, notes, asked.leave_out)
+    dates = tuple(c.name for c in read if c.form in (DATES, TIMES))
+    _remark(order, values, dropped, dates, notes, asked.leave_out)
     return Table(
         path=str(path),
         names=tuple(order),
@@ -176,7 +185,7 @@ def assemble(
         has_header=has_header,
         set_aside=aside,
         file_columns=tuple(names),
-        dates=tuple(c.name for c in read if c.form in (DATES, TIMES)),
+        dates=dates,
     )
 
 
@@ -223,7 +232,14 @@ def _counts_rows(x: np.ndarray) -> bool:
     return len(x) > 2 and bool(x[0] == np.round(x[0])) and np.array_equal(x, x[0] + np.arange(len(x)))
 
 
-def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str], leave_out: str) -> None:
+def _remark(
+    names: list[str],
+    values: np.ndarray,
+    dropped: Mapping[str, str],
+    dates: Sequence[str],
+    notes: list[str],
+    leave_out: str,
+) -> None:
     """Add notes about left-out columns, missing cells and suspicious values."""
     left_out = [f"{name!r} ({why})" for name, why in dropped.items() if why not in ASKED_FOR]
     if left_out:
@@ -233,12 +249,13 @@ def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], no
         counts = missing_counts(names, values)
         rows = int(holes.all(axis=1).sum())
         whole = f"; {rows} rows have no value" if rows else ""
-        notes.append(f"{holes.sum()} of {holes.size} cells are missing ({missing_by_column(counts)}){whole}.")
+        cells = f"{holes.sum()} of {holes.size} cells are missing"
+        notes.append(OnMissing(f"{cells} ({missing_by_column(counts)}){whole}."))
     if len(values) == 1:
         notes.append("There is only one row: enough for a prediction, not enough to fit a model.")
     for name, x in zip(names, values.T, strict=True):
-        if _counts_rows(x):
+        if _counts_rows(x) and name not in dates:
             start = "" if x[0] in (0, 1) else f" from {x[0]:.0f} on"
-            notes.append(f"Column {name!r} {COUNTS}{start}. To leave it out, {leave_out}.")
+            notes.append(OnCounting(f"Column {name!r} counts the rows{start}. To leave it out, {leave_out}."))
         if np.nanmax(np.abs(x), initial=0) > 1e18:
             notes.append(f"Column {name!r} has values above 1e18, whose squares overflow in single precision.")

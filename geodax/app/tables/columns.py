@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from geodax.app.tables.number_forms import coded, is_numeric, without_unit
+from geodax.app.tables.dates import not_dated
+from geodax.app.tables.number_forms import NUMBERS_WITH, coded, is_numeric, with_letters, without_unit
 from geodax.data.errors import short
 
 READ_AS_TEXT = "read as text"  # the reason if the caller requested text
@@ -88,6 +89,7 @@ def read_column(
     """
     distinct, codes, form = cells
     missing, holes = set(missing), set(map(number, missing)) - {None}
+    expected = "a number"
     values, is_odd, is_present = np.full(len(distinct), np.nan), *np.zeros((2, len(distinct)), bool)
     for k, cell in enumerate(distinct):
         value = None if cell in missing else number(cell)
@@ -102,6 +104,10 @@ def read_column(
         if code:
             values[present] = code[0]
             return Column(name, values[codes], form=code[1])
+        odd_dates = not_dated([distinct[k] for k in present])
+        if odd_dates is not None:
+            is_odd[present] = odd_dates
+            expected = f"a date or time like {short(distinct[present[np.argmin(odd_dates)]])}"
     infinite = np.flatnonzero(np.isinf(values[codes]))
     odd = np.flatnonzero(is_odd[codes])
     if not len(odd) and len(infinite):
@@ -115,7 +121,9 @@ def read_column(
     cell, num_present = distinct[int(codes[i])], int(is_present[codes].sum())
     mistake = 2 * len(odd) < num_present
     reason = f"text, such as {short(cell)} on {unit} {lines[i]}"
+    if letters := with_letters([distinct[k] for k in np.flatnonzero(is_present)]):
+        reason = f"{NUMBERS_WITH} {letters!r}, such as {short(cell)} on {unit} {lines[i]}: remove it from the cells"
     if mistake:
         others = f" ({len(odd)} such cell{'s' * (len(odd) > 1)} of {num_present})"
-        reason = f"{unit} {lines[i]}, column {name!r}: expected a number, found {short(cell)}{others}"
+        reason = f"{unit} {lines[i]}, column {name!r}: expected {expected}, found {short(cell)}{others}"
     return Column(name, None, cells.as_text(), f"{reason}; {imposed}" if wrong else reason, mistake)

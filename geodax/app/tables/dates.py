@@ -55,6 +55,26 @@ def dated(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
     return found[0] if found else None
 
 
+def not_dated(cells: Sequence[str]) -> np.ndarray | None:
+    """Find the cells that are no dates or times where most are, of one format.
+
+    Args:
+        cells: The cells of a column.
+
+    Returns:
+        Which cells are not of the format that most of the first ones have; None if there is no such format.
+    """
+    head = cells[:_TRIED]
+    if 2 * sum(_LIKE.fullmatch(cell) is not None for cell in head) <= len(head):
+        return None
+    odd = np.array([_ISO.fullmatch(cell) is None for cell in cells])
+    counts = {form: int(np.sum(_times(head, form).isna())) for form, _ in _FORMATS}
+    best = min(counts, key=counts.__getitem__)
+    if counts[best] < odd[: len(head)].sum():
+        odd = np.asarray(_times(cells, best).isna())
+    return odd if 2 * odd[: len(head)].sum() < len(head) else None
+
+
 def days(times, since=None):
     """Convert dates and times to days since 1970-01-01, or since other times."""
     import pandas as pd
@@ -63,8 +83,12 @@ def days(times, since=None):
     return np.asarray((times - since) / pd.Timedelta(days=1), float)
 
 
-def _parsed(cells: Sequence[str], form: str):
+def _times(cells: Sequence[str], form: str):
     import pandas as pd
 
-    times = pd.to_datetime(list(cells), format=form, utc=True, errors="coerce")
+    return pd.to_datetime(list(cells), format=form, utc=True, errors="coerce")
+
+
+def _parsed(cells: Sequence[str], form: str):
+    times = _times(cells, form)
     return None if times.hasnans else times

@@ -18,6 +18,9 @@ _EITHER_POINT = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")
 _INFINITE = re.compile(r"[+-]?(inf(inity)?|∞)", re.IGNORECASE)
 _UNIT = re.compile(r"([+\-−]?)\s*([$€£]?)\s*([+\-−]?[0-9.,].*?)\s*([$€£%]?)")
 
+_WITH_LETTERS = re.compile(r"[+\-−]?[0-9][0-9.,]*\s*([^\W\d_][^\s\d,;.]{0,9})")
+NUMBERS_WITH = "numbers with the unit"
+
 
 def is_numeric(cell: str) -> bool:
     """Return whether the cell is a number in any known form."""
@@ -72,6 +75,13 @@ def without_unit(cells: Sequence[str]) -> tuple[list[str], str] | None:
         return None
     numbers = [match[1] + match[3] for match in found if match]
     return (numbers, f"without its {unit}") if all(map(is_numeric, numbers)) else None
+
+
+def with_letters(cells: Sequence[str]) -> str:
+    """Return the unit in letters that all cells have behind a number, such as kg; empty if there is none."""
+    found = [_WITH_LETTERS.fullmatch(cell) for cell in cells]
+    units = {match and match[1] for match in found}
+    return (units.pop() or "") if len(units) == 1 else ""
 
 
 def coded(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:

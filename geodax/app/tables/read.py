@@ -12,7 +12,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from geodax.app.tables.assembly import ASKED_FOR, COUNTS, Names, Table, assemble, stacked, what_is_asked
+from geodax.app.tables.assembly import ASKED_FOR, Names, OnCounting, Table, assemble, stacked, what_is_asked
 from geodax.app.tables.cells import read_columns
 from geodax.app.tables.dialect import MISSING, NOTHING_SHOWN, Separators
 from geodax.app.tables.frames import CELL_END, is_workbook, read_parquet, read_workbook
@@ -197,7 +197,7 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
     """
     pool = dict(zip(table.names, table.values.T, strict=True)) | dict(table.set_aside)
     numeric = [name for name in table.file_columns if name in pool]
-    notes = [note for note in table.notes if COUNTS not in note]  # the columns are already chosen
+    notes = [note for note in table.notes if not isinstance(note, OnCounting)]  # the columns are already chosen
     lacking = [name for name in names if name not in pool]
     nameless = not table.has_header or _are_nameless(names)
     is_by_position = bool(lacking) and nameless and len(numeric) == len(names)
@@ -215,8 +215,8 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
             f"columns are {listed(numeric) or 'none'}. Rename or add the missing columns"
         )
     extra = [name for name in numeric if name not in names]
-    if extra:
-        notes.append(f"Left out, because the model does not use them: {listed(extra)}.")
+    if unsaid := [name for name in extra if name not in table.dropped]:
+        notes.append(f"Left out, because the model does not use them: {listed(unsaid)}.")
     return replace(
         table,
         names=tuple(names),

@@ -126,6 +126,8 @@ def text_file(path: Path, head: bytes, encoding: str | None, notes: list[str]) -
         kind = next((kind for magic, kind in _KINDS.items() if head.startswith(magic)), "")
         if kind:
             raise TableError(f"{path} is {kind}")
+        if head.lstrip()[:1] == b"{" or head.lstrip()[:2] in (b"[{", b"[["):
+            raise TableError(f"{path} is JSON. Write it as CSV or Parquet")
     is_wide = any(bits in (encoding or "") for bits in ("16", "32"))
     line, size = 0, 0
     try:

@@ -11,7 +11,7 @@ import numpy as np
 from geodax._normal import Normal
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.run_folder.files import load_table, number_text, save_table
-from geodax.app.tables.assembly import about_missing, missing_counts
+from geodax.app.tables.assembly import OnMissing, about_missing, missing_counts
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
 from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
@@ -31,7 +31,7 @@ class UnitNetworkRun(AbstractRunKind):
     headline = ("noise", "r2")
 
     def read(
-        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
     ) -> tuple[Table, dict[str, Any]]:
         if not options.target:
             raise TableError(f"{file}: expected the column to predict. Use --target NAME.")
@@ -68,6 +68,10 @@ class UnitNetworkRun(AbstractRunKind):
     def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
         return check(identified_draws(model), posterior_arrays(model)[1], max_num_integration_steps=_MOST_STEPS)
 
+    def remarks(self, data: Table, model: Any) -> tuple[str, ...]:
+        spread = f"{model.target_spread_:.3g}"
+        return (f"noise is in units of the standard deviation of {data.names[-1]!r}, {spread}.",)
+
     def report(self, config: Mapping[str, Any], data: Table, model: Any, command: str, path: Path) -> None:
         write_unit_network(model, data, self.diagnose(config, data, model), config, command, path)
 
@@ -100,7 +104,7 @@ class UnitNetworkRun(AbstractRunKind):
             for i, values in enumerate(cells):
                 labels = [column[i] for column in table.text.values()]
                 writer.writerow([i + 1, *labels, *map(number_text, values)])
-        notes = tuple(note for note in table.notes if "cells are missing" not in note)
+        notes = tuple(note for note in table.notes if not isinstance(note, OnMissing))
         return (*notes, about_missing(x, missing_counts(inputs, x))) if np.isnan(x).any() else notes
 
 
@@ -120,7 +124,7 @@ def _rows_with_target(table: Table) -> tuple[Table, tuple[str, ...]]:
         values=values,
         row_labels=tuple(table.row_labels[i] for i in chosen),
         text={name: tuple(cells[i] for i in chosen) for name, cells in table.text.items()},
-        notes=tuple(note for note in table.notes if "cells are missing" not in note),
+        notes=tuple(note for note in table.notes if not isinstance(note, OnMissing)),
     )
     notes = [f"{total - len(chosen)} of {total} rows have no {target!r} and are left out."] * (len(chosen) < total)
     if np.isnan(values[:, :-1]).any():

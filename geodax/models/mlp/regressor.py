@@ -316,13 +316,11 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         if noise is not None:
             noise = _checks.number("BayesianMLPRegressor", "noise", noise, above=0.0)
             if name in ("heteroscedastic", "poisson") or (self._num_targets is not None and name in _REAL):
+                has_none = name in ("heteroscedastic", "poisson")
+                why = "has none" if has_none else "has one for each of several targets"
                 raise ValueError(
-                    f"BayesianMLPRegressor: noise must be None, found {noise:g}: likelihood={name!r} "
-                    + (
-                        "has none."
-                        if name in ("heteroscedastic", "poisson")
-                        else "has one for each of several targets."
-                    )
+                    f"BayesianMLPRegressor: {argument('noise')} cannot be given, found {noise:g}: "
+                    f"{argument('likelihood', name)} {why}."
                 )
         if name == "poisson":
             return nn.PoissonLikelihood(self._base_rate)
