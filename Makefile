@@ -19,7 +19,7 @@ export override GEODAX_DATA := $(shell NAMED='$(GEODAX_DATA)' $(PYTHON) -c "impo
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow sabotage known-targets soak docs bench lint clean
+.PHONY: help venv demo test test-thorough test-slow sabotage known-targets soak docs bench lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -42,11 +42,18 @@ demo: $(STAMP) ## Fit Bayesian PCA to the wine data and write a report
 # XLA ends the process at a flag that it does not know: then go without that flag.
 QUICK := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
-test: $(STAMP) ## Run the fast tests
+define quickly
 	@flags="$$XLA_FLAGS"; for flag in $(QUICK); do \
 		XLA_FLAGS="$$flags $$flag" JAX_PLATFORMS=cpu $(BIN)/python -c "import jax; jax.devices()" 2>/dev/null && flags="$$flags $$flag"; \
 	done; \
-	XLA_FLAGS="$$flags" $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not soak" --timeout=600 --timeout-method=thread
+	XLA_FLAGS="$$flags" $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "$(1)" --timeout=600 --timeout-method=thread
+endef
+
+test: $(STAMP) ## Run the fast tests
+	$(call quickly,not thorough and not slow and not soak)
+
+test-thorough: $(STAMP) ## Run the tests that take some seconds each
+	$(call quickly,thorough and not slow and not soak)
 
 test-slow: $(STAMP) ## Run the slow tests; SEED=1 with other random numbers
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not soak" --seed=$(SEED)

@@ -76,6 +76,7 @@ def python_pages() -> list:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", python_pages())
 def test_python_blocks_run(page, tmp_path):
     pieces = blocks(page, "python")
@@ -89,6 +90,7 @@ def test_python_blocks_run(page, tmp_path):
     run([sys.executable, "-"], tmp_path, "\n".join(program), is_long=page.name in LONG)
 
 
+@pytest.mark.thorough
 def test_python_blocks_of_the_methods_run(tmp_path):
     """Short ones: all pages in one process, each with names of its own."""
     pieces = {page.name: blocks(page, "python") for page in METHODS}
@@ -118,6 +120,7 @@ def test_readme_examples_are_short():
             assert sum(1 for line in block.splitlines() if line.strip()) <= 15
 
 
+@pytest.mark.thorough
 def test_matrix_langevin(tmp_path):
     printed = run([sys.executable, str(ROOT / "examples" / "matrix_langevin.py"), "--num-samples", "500"], tmp_path)
     assert abs(float(re.search(r"standard errors: (\S+)", printed)[1])) < 4.5

@@ -48,6 +48,7 @@ def run(table, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_run_folder_has_everything(run, table):
     """Config, draws, summary, log and checkpoint are there, and the notes say what was left out."""
     config = json.loads((run / "config.json").read_text())
@@ -65,6 +66,7 @@ def test_run_folder_has_everything(run, table):
     assert draws["posterior"]["components"].shape == (2, 80, 5, 2)
 
 
+@pytest.mark.thorough
 def test_report_is_one_file_that_needs_nothing_else(run, capsys):
     """The report names the data and has no reference to another file or host."""
     assert main(["report", str(run)]) == 0
@@ -90,6 +92,7 @@ def test_predict_writes_a_row_for_each_row(run, table, capsys):
     assert np.all((values[:, score + 1] < values[:, score]) & (values[:, score] < values[:, score + 2]))
 
 
+@pytest.mark.thorough
 def test_resume_of_a_finished_run_changes_nothing_and_extends_on_request(run, capsys):
     """A finished run stays as it is; with more samples the first draws stay as they are."""
     before = xr.open_datatree(run / "posterior.zarr", engine="zarr", consolidated=False)["posterior"]["scale"].values
@@ -199,6 +202,7 @@ def test_an_interruption_while_the_command_line_is_loaded_has_no_traceback():
     assert (ended.returncode, ended.stderr) == (130, "Interrupted.\n")
 
 
+@pytest.mark.thorough
 def test_interrupted_fit_resumes_to_the_same_draws(table, run, tmp_path):
     """SIGTERM in the middle: exit code 130, a checkpoint; `resume` ends with the draws of an uninterrupted run."""
     folder = tmp_path / "run"

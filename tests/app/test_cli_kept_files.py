@@ -71,6 +71,7 @@ def quick_fit(made, monkeypatch):
     monkeypatch.setattr(BayesianPCA, "fit", fit)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -246,6 +247,7 @@ def test_predictions_never_replace_a_table(made, run, tmp_path, capsys):
     assert table.read_bytes() == before == (run / "predictions.csv").read_bytes() == fitted.read_bytes()
 
 
+@pytest.mark.thorough
 def test_the_fitted_table_is_known_wherever_a_command_is_called(made, quick_fit, tmp_path, monkeypatch, capsys):
     """It was named from another folder, in which there may be another table of that name, and it may be moved."""
     for folder in ("a", "a/sub", "b"):
@@ -368,6 +370,7 @@ def test_a_reader_that_has_had_enough_is_no_error(made, run, capsys):
     assert said(capsys) == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("out", ["-", "/dev/stdout"])
 def test_the_standard_output_holds_the_predictions_alone(made, run, capfd, out):
     """Notes are said elsewhere; no file of that name is made."""
@@ -432,6 +435,7 @@ def test_an_interruption_after_the_last_draw_says_how_to_go_on(run, monkeypatch,
     assert contents(run)["summary.csv"] != before
 
 
+@pytest.mark.thorough
 def test_a_finished_run_of_few_draws_is_told_how_to_get_more(made, quick_fit, tmp_path, capsys):
     """And never to go on with it, which would change nothing; four draws of all chains together are enough."""
     out = tmp_path / "my run"

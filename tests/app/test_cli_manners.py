@@ -136,6 +136,7 @@ def test_a_closed_pipe_is_silent():
         assert (ended.returncode, ended.stderr) == (141, "")
 
 
+@pytest.mark.thorough
 def test_a_run_without_a_name_is_named_after_model_and_table(place, printed, tmp_path, monkeypatch):
     assert printed["run"] == "runs/pca-table"
     assert (place / "runs" / "pca-table" / "summary.csv").exists()
@@ -163,6 +164,7 @@ def test_json_holds_what_show_prints_again(place, printed, capsys):
     assert all(finding["title"].lower() in shown.lower() for finding in again["findings"])
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_killed_shows_its_draws(place, printed, tmp_path, capsys):
     """Facts such as the sampling time are written at the end."""
     run = tmp_path / "killed"
@@ -178,6 +180,7 @@ def test_a_run_that_was_killed_shows_its_draws(place, printed, tmp_path, capsys)
     assert main(["report", str(run)]) == 0
 
 
+@pytest.mark.thorough
 def test_json_of_reports_and_predictions_names_their_files(place, printed, capsys):
     run, table = str(place / printed["run"]), str(place / "table.csv")
     assert main(["report", run, "--json"]) == 0
@@ -227,6 +230,7 @@ def tables(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", FAMILIES)
 def test_every_number_out_of_range_is_named_as_an_option(model, tables, tmp_path, capsys):
     """No check of the library, whatever it is called there, speaks of an argument of Python."""

@@ -146,6 +146,7 @@ def test_life_of_a_regressor(table, tmp_path, capsys):
     assert "" not in lines[5]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("inference", ["mcmc", "laplace"])
 def test_several_targets(inference, tmp_path, capsys):
     """Fit, show, report and predict: each target with its own units, scores and columns, and none of them as an input."""
@@ -193,6 +194,7 @@ def test_several_targets(inference, tmp_path, capsys):
     assert [word for word in _predictions(run)[0] if "observed" in word] == ["large_observed"]
 
 
+@pytest.mark.thorough
 def test_categories_are_inputs(tmp_path, capsys):
     """Text and codes as columns of 0 and 1: kept in the run, known again in other files, explained where they are new."""
     generator = np.random.default_rng(3)
@@ -287,6 +289,7 @@ def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 def test_a_class_of_which_all_rows_are_held_out_is_named(tmp_path, capsys):
     """Scores are of the other rows, and said so; the rows that calibrate do not count as fitted."""
     kind, options = run_kind("classifier"), ClassifierOptions(target="kind", calibration_fraction=0.25)
@@ -375,6 +378,7 @@ def test_counts_and_ordered_classes(tmp_path, capsys):
         assert text in page
 
 
+@pytest.mark.thorough
 def test_rows_have_weights(tmp_path, capsys, monkeypatch):
     """Twice as many rows of hardly any weight have the other class: without weights predictions are reversed."""
     x = np.random.default_rng(0).standard_normal(80)

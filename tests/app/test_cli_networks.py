@@ -96,6 +96,7 @@ def test_life_of_a_network_of_contacts(contacts, tmp_path, capsys):
     assert "'Z'" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_held_out_contacts_are_scored_beside_frequencies(tmp_path, capsys):
     """Classes that meet or not together: the states predict contacts that the frequencies of the pairs do not."""
     generator = np.random.default_rng(4)
@@ -314,6 +315,7 @@ def test_pairs_are_held_out_in_both_classes_and_never_fitted(network):
             hold_out(read_adjacency(network), fraction)
 
 
+@pytest.mark.thorough
 def test_held_out_pairs_are_scored_and_predicted_without_a_file(tmp_path, capsys):
     """Two groups of nodes, whose pairs the model predicts better than their mean does."""
     generator = np.random.default_rng(3)

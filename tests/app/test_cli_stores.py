@@ -43,6 +43,7 @@ def said(capsys) -> str:
     return " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "file", ["posterior/noise/c/0/0", "sample_stats/diverging/c/0/0", "sample_stats/n_steps/c/0/0"]
 )

@@ -85,6 +85,7 @@ def test_without_held_out_rows_the_scores_are_of_the_fitted_rows_and_say_so(fitt
     assert "too good" in found.rows.caution
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["real", "counts", "classes"])
 def test_weighted_rows_have_the_scores_of_repeated_ones(kind):
     """Catches weights that miss a score or one of the models beside the network, and those of the fitted rows."""

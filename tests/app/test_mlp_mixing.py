@@ -58,6 +58,7 @@ def test_independent_networks_are_no_markov_chain(inference, num_draws, title):
     assert (found.severity, found.title) == ("note", title)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("inference", ["ivon", "mean-field"])
 def test_a_noise_that_is_estimated_has_no_rhat(inference):
     """Catches infinite R-hats of one estimate a fit, and those of all other numbers left out too."""

@@ -67,6 +67,7 @@ def text_of(page):
     return " ".join(" ".join(parts).split())
 
 
+@pytest.mark.thorough
 def test_a_usual_run_has_every_section_and_says_that_it_is_fine(tmp_path):
     page = page_of(
         tmp_path,
@@ -106,6 +107,7 @@ def test_a_usual_run_has_every_section_and_says_that_it_is_fine(tmp_path):
     assert "--n-components 2 --num-samples 150 --num-warmup 500 --num-chains 4 --seed 7" in text
 
 
+@pytest.mark.thorough
 def test_names_from_the_file_stay_text(tmp_path):
     evil = "<script>alert(1)</script>$x_1$"
     posterior, stats, table = posterior_of()
@@ -132,6 +134,7 @@ def test_names_from_the_file_stay_text(tmp_path):
     assert "Compared with classical PCA" not in text_of(page), "a cell is missing"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("shape", "rows"),
     [
@@ -200,6 +203,7 @@ def test_one_chain_is_fine_with_a_remark(tmp_path):
     assert "One chain only" in text
 
 
+@pytest.mark.thorough
 def test_draws_that_are_not_finite_are_left_out_and_reported(tmp_path):
     posterior, stats, table = posterior_of()
     posterior["noise"][2, 50:60] = np.nan
@@ -213,6 +217,7 @@ def test_draws_that_are_not_finite_are_left_out_and_reported(tmp_path):
     assert "<h2>Loadings</h2>" not in page
 
 
+@pytest.mark.thorough
 def test_components_in_the_noise_are_not_praised(tmp_path):
     posterior, stats, table = posterior_of(6, 3, spread=0.02)
     posterior["scale"][..., 2] = 0.01 * np.abs(np.random.default_rng(0).standard_normal((4, 150))) + 1e-3
@@ -233,6 +238,7 @@ def test_classical_fractions_are_those_of_scikit_learn(tmp_path):
     assert "Compared with classical PCA" in text
 
 
+@pytest.mark.thorough
 def test_exchanged_components_are_reported(tmp_path):
     posterior, stats, table = posterior_of(6, 2)
     generator = np.random.default_rng(0)

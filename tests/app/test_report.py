@@ -202,6 +202,7 @@ PLOTS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("plot", PLOTS)
 @pytest.mark.parametrize(
     "values",
@@ -224,6 +225,7 @@ def test_figures_can_be_drawn(plot, values):
     assert_stands_alone(report.html())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("plot", PLOTS)
 def test_figures_of_many_variables_are_bounded(plot):
     report = Report("t")

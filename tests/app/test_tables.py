@@ -781,6 +781,7 @@ def test_npz_of_unequal_lengths_is_refused(tmp_path):
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
 
+@pytest.mark.thorough
 @given(
     st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=2, max_size=8, unique_by=lambda r: r[0]),
     st.sampled_from([",", ";", "\t", "|"]),

@@ -13,6 +13,7 @@ def rows(batches, key, count):
     return np.asarray(jax.jit(jax.vmap(lambda k, i: batches.rows(k, i), (None, 0)))(key, jnp.arange(count)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 100, 1000])
 def test_permutations_are_permutations(size):
     places = jnp.arange(size, dtype=jnp.uint32)
@@ -37,6 +38,7 @@ def test_permutations_are_uniform():
     assert abs(near - 2 / 50) < 0.002
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [3, 5, 6, 7, 9, 16])
 def test_few_examples_are_left_out_equally_often(size):
     """Catches weights of single examples that are wrong by two per cent in the long run."""

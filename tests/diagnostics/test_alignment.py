@@ -360,6 +360,7 @@ def test_unknown_choices_are_refused():
         invariant_draws(X, num_directions=0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_columns", [300, 2000])
 def test_eigenvectors_of_high_matrices_are_exact(num_columns):
     """Of few columns from their Gram matrix, of many by iteration; catches columns that are left out."""

@@ -458,6 +458,7 @@ def test_chains_that_are_on_their_way_are_named(draws, slope, words):
     assert "num_warmup" in finding.advice
 
 
+@pytest.mark.thorough
 def test_slow_chains_are_seldom_taken_for_chains_on_their_way(draws):
     """At an autocorrelation of 0.95, where a hundred draws are worth three."""
     generator = np.random.default_rng(4)
@@ -478,6 +479,7 @@ def test_chains_that_disagree_are_named_the_worst_first(draws):
     assert "orthonormal" not in findings[0].advice
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("num_chains", "num_draws", "num_numbers", "num_superchains"),
     [(4, 10, 13, None), (4, 100, 13, None), (2, 150, 13, None), (4, 200, 80, None), (8, 25, 13, 4), (100, 4, 30, 4)],

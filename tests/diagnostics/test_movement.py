@@ -68,6 +68,7 @@ def test_chains_that_stay_are_named_at_any_thinning(key, step_size, thinning):
     assert titles(draws)[SLOW] == "warning"
 
 
+@pytest.mark.thorough
 def test_a_stuck_network_in_each_of_two_modes_is_told_from_one_that_explores_its_mode(key):
     """Catches a measure that, as R-hat does, cannot tell the two."""
     modes = jnp.array([-50.0, 50.0])
@@ -85,6 +86,7 @@ def test_a_stuck_network_in_each_of_two_modes_is_told_from_one_that_explores_its
         assert (STUCK in found, SLOW in found) == (expected == 0.0, False)
 
 
+@pytest.mark.thorough
 def test_no_well_mixed_run_is_flagged(key):
     """Catches thresholds that chance exceeds: 40 runs, with and without the density."""
     draws = run(key, 2e-3, 1000, num_runs=40, num_samples=60)

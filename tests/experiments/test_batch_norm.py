@@ -44,6 +44,7 @@ def by_hand(network, x):
     return jnp.mean(x, axis=(2, 3))
 
 
+@pytest.mark.thorough
 def test_statistics_are_those_of_the_batch_layer_by_layer(network, images):
     """Statistics of the layer before, of each image, or of unnormalised inputs; outputs that differ from the frozen."""
     outputs, statistics = jax.jit(batch_norm.through_batch)(network, images)
@@ -61,6 +62,7 @@ def test_statistics_are_those_of_the_batch_layer_by_layer(network, images):
     assert np.abs(batch_norm.through_batch(network, images[:3])[0] - outputs[:3]).max() > 0.01
 
 
+@pytest.mark.thorough
 def test_a_chain_freezes_the_statistics_after_burn_in(network, images):
     """Statistics that are sampled, that go on changing, or that burn-in's gradients ignore."""
     images, labels = jnp.asarray(images), jnp.arange(24, dtype=np.int32) % 4

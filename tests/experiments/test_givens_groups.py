@@ -12,6 +12,7 @@ EXPERIMENTS = render.experiments()
 NAMES = ("givens/figure_6_7_8", "givens/figure_7_8_wine", "givens/figure_7_8_quality")
 
 
+@pytest.mark.thorough
 def test_simulated_groups_have_the_covariances_they_claim():
     """Frames are orthonormal and as far apart as the spread says; rows have the covariance of the truth."""
     data = grouped_views.simulate(0, 0.1, (16, 86), 4000)

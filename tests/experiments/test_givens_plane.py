@@ -34,6 +34,7 @@ def test_density_is_that_of_the_rows(points, key):
     np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_ranges_of_ones_own_agree_with_the_chart(points, key):
     """Catches a missing volume element, of the rotations or of the logistic function."""
     density = plane.log_density(points)

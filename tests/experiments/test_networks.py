@@ -112,6 +112,7 @@ def test_equal_times_are_those_of_the_timed_runs():
     assert column(tables_1_2.scores_table("log_p", {})(record))["800, Identity"] == "not run"
 
 
+@pytest.mark.thorough
 def test_networks_start_where_they_are_asked_to():
     """Biases of another size, a normalisation that is drawn, weights that depend on what the biases are."""
     dense = functools.partial(gx.nn.MLP, 300, 7, widths=(200,))

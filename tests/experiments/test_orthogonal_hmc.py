@@ -25,6 +25,7 @@ EXPERIMENTS = render.experiments()
 MIXTURES = {(n, p): MatrixMixture(n, p, 0.3, (1.0, 2.0)) for n, p in ((2, 2), (3, 2), (3, 3))}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mixture", MIXTURES.values(), ids=str)
 def test_positions_are_matrices(mixture, key):
     """A lost sign: Q R is the matrix, the coordinates are those of the exact draws."""
@@ -85,6 +86,7 @@ def test_moments_agree_with_exact_draws(size, space):
     assert ess(draws, method="mean").min() > 400  # the estimate from one chain of this length is at times a tenth of it
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("scheme", "manifold"),
     [
@@ -113,6 +115,7 @@ def test_the_printed_algorithm_mended_is_ours(scheme, manifold, key):
     assert abs(moved.mean()) < 4 * moved.std() / np.sqrt(len(start))
 
 
+@pytest.mark.thorough
 def test_unstable_forms_are_right_for_one_step(key):
     """What loses the manifold in the end is no other map: one step agrees with the stable form to rounding."""
     x = gx.Stiefel().random_point(key, jnp.zeros((5, 2)))

@@ -80,6 +80,7 @@ RUNS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", sorted(RUNS))
 def test_a_run_does_not_go_on_with_other_data(tmp_path, kind):
     """Catches a posterior half of which is of one table and half of another; a tenth of one number is enough."""

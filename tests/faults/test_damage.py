@@ -110,6 +110,7 @@ def newest_first(kind, folder, expected_file):
     return next(p.relative_to(folder) for p in sorted(newest.rglob(expected_file)) if p.is_file())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["sgrld", slow("fit")])
 def test_some_files(finished, tmp_path, kind):
     """Catches a damaged file that is taken for a whole one, and one that ends a run without a word of where it lies."""
@@ -149,6 +150,7 @@ def test_many_bits_of_what_has_no_checksum_of_its_own(finished, tmp_path):
     try_all("sgrld", finished, tmp_path, chosen, seed=3)
 
 
+@pytest.mark.thorough
 def test_a_damaged_run_folder_is_not_reported(finished, tmp_path):
     """Catches a report of data or options that are not those of the run."""
     folder, _ = finished("command_line")

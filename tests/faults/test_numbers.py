@@ -38,6 +38,7 @@ def _backward(x, cotangent):
 poisoned.defvjp(_forward, _backward)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["hmc", slow("nuts")])
 def test_exact_samplers_reject(key, name):
     """Catches a chain that is frozen or leaves the numbers, a step size that is lost in warm-up, and a law that is shifted."""
@@ -107,6 +108,7 @@ SAMPLERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", [jnp.nan, slow(jnp.inf)], ids=["nan", "inf"])
 @pytest.mark.parametrize(
     "name",
@@ -163,6 +165,7 @@ class TestFits:
         spoil.defvjp(forward, backward)
         return lambda weights, b: spoil(-0.5 * jnp.sum((b[:, :2] - weights[None]) ** 2, axis=-1), b[:, 2] > 0)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("value", "is_gradient_alone"),
         [

@@ -84,6 +84,7 @@ def fill_up(kind, folder, expected, number, after):
 
 
 class TestFullDisk:
+    @pytest.mark.thorough
     @pytest.mark.parametrize(("kind", "after"), [("sgrld", 600), ("fit", 250)])
     def test_what_there_was_is_kept_and_goes_on(self, tmp_path, expected, kind, after):
         """Catches a raw error of the storage library, draws that are lost, and temporary files that stay in the way."""
@@ -153,6 +154,7 @@ def sample(folder, **settings):
 
 
 class TestTwoRuns:
+    @pytest.mark.thorough
     def test_the_second_refuses_and_the_first_goes_on(self, tmp_path):
         """Catches two runs whose draws mix, and a second one that clears away what the first is writing."""
         whole = sample(tmp_path / "alone")

@@ -68,6 +68,7 @@ def assert_follows(draws, distribution) -> None:
 # -------------------------------------------------------------------------------------------- constants
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 62, 100])
 def test_bessel_constant_agrees_with_scipy(n, dtype):
     """Over nine decades of concentration, across the switch to the asymptotic expansion."""
@@ -147,6 +148,7 @@ CURVATURES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CURVATURES)
 def test_curvature_of_the_constant_is_the_covariance(name):
     """Catches a constant that is smooth only where both singular values are positive."""
@@ -163,6 +165,7 @@ def test_curvature_of_the_constant_is_the_covariance(name):
     np.testing.assert_allclose(found, moments.mean.reshape(6, 6) - np.outer(means, means), atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [2, 3, 20, 100])
 @pytest.mark.parametrize("s", [1e-6, 1e-3, 1e-2, 0.1])
 def test_mean_near_zero_has_its_digits(n, s):
@@ -173,6 +176,7 @@ def test_mean_near_zero_has_its_digits(n, s):
     np.testing.assert_allclose(gradient[1, 1], gradient[0, 0], rtol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("trace", [3.0, 15.9, 16.1, 80.0, 4e3, 1e8])
 def test_pair_constant_is_one_function(trace, dtype):
     """Catches a step where the series gives way to the sum over logarithms, in the value and in both slopes."""
@@ -188,6 +192,7 @@ def test_pair_constant_is_one_function(trace, dtype):
         np.testing.assert_allclose(slopes_below, slopes_above, rtol=tolerance)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [3, 8, 100, 1000])
 def test_pair_constant_is_an_integral(n):
     """Given the second entry ``tanh v`` of the first column, both columns have linear forms on spheres of ``n - 1``."""
@@ -233,6 +238,7 @@ def test_constant_of_three_columns_is_left_out():
 # --------------------------------------------------------------------------------- von Mises and Fisher
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("n", "concentration"),
     [(2, 0.0), (2, 3.0), (5, 2.0), (5, 1e8), (30, 15.0)],
@@ -280,12 +286,14 @@ def test_von_mises_fisher_density_is_normalized(n):
 # ----------------------------------------------------------------------------------------- exact draws
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", with_slow(["2x1", "2x2", "3x2", "rank one", "3x3"], ["3x1", "zero", "concentrated"]))
 def test_langevin_draws(name, key):
     langevin = dist.MatrixLangevin(jnp.asarray(LANGEVIN[name]))
     assert_follows(langevin.sample(key, (NUM_DRAWS,)), langevin)
 
 
+@pytest.mark.thorough
 def test_langevin_trace_has_the_distribution_of_rejected_haar_draws(key):
     f = np.random.default_rng(5).normal(size=(5, 3))
     rng = np.random.default_rng(6)
@@ -332,6 +340,7 @@ QUADRATIC = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     with_slow(
@@ -396,6 +405,7 @@ def test_gibbs_chains_of_langevin(name, key):
     assert_follows(langevin.gibbs_sample(key, (NUM_DRAWS // 4,), num_sweeps=20), langevin)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", with_slow(["matrix"], ["weights", "square", "square matrix"]))
 def test_gibbs_chains_with_quadratic_terms(name, key):
     distribution = QUADRATIC[name]
@@ -437,6 +447,7 @@ def test_gibbs_samples_what_rejection_refuses(key):
 # --------------------------------------------------------------------------------------------- uniform
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype_", [jnp.float32, jnp.float64, jnp.complex64, jnp.complex128], ids=str)
 def test_uniform_draws(dtype_, key):
     uniform = dist.StiefelUniform(4, 2, dtype=dtype_)
@@ -467,6 +478,7 @@ def each_kind(dtype):
     ]
 
 
+@pytest.mark.thorough
 def test_precision_and_shapes(key):
     """The type follows the parameters (the other tests are in double precision); densities map over stacks."""
     dtype = jnp.float32

@@ -29,6 +29,7 @@ def exact(x):
     return np.asarray(x, np.float64) @ scipy.linalg.hadamard(x.shape[-1]) / np.sqrt(x.shape[-1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("backend", ON_A_CPU)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_multiplies_by_sylvesters_matrix(backend, dtype):
@@ -88,6 +89,7 @@ def test_half_precision_is_summed_in_single():
     np.testing.assert_allclose(np.asarray(found, np.float64), exact(x), rtol=2**-8, atol=2**-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("backend", ["kronecker", NATIVE])
 def test_derivatives_of_both_modes_and_batches(backend):
     matrix = jnp.asarray(hadamard_matrix(16))

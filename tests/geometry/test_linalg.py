@@ -23,6 +23,7 @@ def system(size: int, dtype=jnp.float64):
     return jnp.asarray(matrix, dtype), jnp.asarray(rng.normal(size=(3, size, 5)), dtype)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 10, 11, 16, 37])  # unrolled, blocks with and without padding
 def test_solves_systems_with_a_large_skew_part(size):
     matrix, right = system(size)
@@ -33,6 +34,7 @@ def test_solves_systems_with_a_large_skew_part(size):
     np.testing.assert_allclose(found, np.linalg.solve(matrix, right), rtol=0, atol=2e-5)
 
 
+@pytest.mark.thorough
 def test_derivative():
     matrix, right = system(11)
 
@@ -56,6 +58,7 @@ def positive(size: int, dtype=np.float64, batch: int = 3):
     return jnp.asarray(m @ np.conj(np.swapaxes(m, -1, -2)) + size * np.eye(size), dtype)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 7, 41])  # 41 is LAPACK's
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 def test_triangular_factors_and_solutions(size, dtype):
@@ -140,6 +143,7 @@ def test_large_batches_are_cut_and_small_ones_are_not():
             np.testing.assert_allclose(np.abs(ours), np.abs(theirs), rtol=0, atol=1e-9)
 
 
+@pytest.mark.thorough
 def test_pieces_have_the_derivatives_of_the_whole():
     """Twice in reverse mode, in several directions at once, and under vmap."""
 
@@ -229,6 +233,7 @@ def test_calls_that_do_not_depend_on_each_other_end():
     assert process.stdout == "finished\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(4, 2), (3, 3), (2, 5)])
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.complex128])
 @pytest.mark.parametrize("is_degenerate", [False, True])

@@ -111,6 +111,7 @@ def check_momentum_energy(case, key) -> None:
     assert_means((energies - freedom / 2) ** 2, freedom / 2, f"variance, {case.name}")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", marked(c for c in CASES if "geodesic" not in c.name))
 def test_momentum_energy_is_chi_square(case, key):
     """A draw that does not belong to the energy: a wrong distribution at a healthy acceptance rate."""
@@ -141,6 +142,7 @@ def check_momentum_law(metric, shape, is_complex, key) -> None:
         assert_means(b.real[:, 0, 0] * a.real[:, 0, -1], 0, "independence of the parts")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("shape", "is_complex"), [((5, 3), False), ((3, 3), False), ((4, 2), True)], ids=["5x3", "3x3", "unitary-4x2"]
 )
@@ -182,6 +184,7 @@ def check_parts_are_independent(key) -> None:
 POLAR = gx.Stiefel(metric="embedded", flow="polar")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", marked([*CASES, stiefel_case("embedded", "polar", (5, 3))]))
 def test_kick_is_friction_gradient_and_noise(case, key):
     """Catches parts that the joint projection leaves out, or takes twice."""
@@ -232,6 +235,7 @@ def test_parts_of_a_product_are_independent(key):
     check_parts_are_independent(key)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", ON_EACH_SHAPE, ids=lambda c: c.name)
 def test_dim_counts_tangent_directions(case, key):
     """A wrong number of degrees of freedom: the rank of the projection is the truth."""
@@ -276,12 +280,14 @@ def check_scales_of_a_momentum(case, key) -> None:
         np.testing.assert_allclose(found, one, atol=0.03)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", ON_EACH_SHAPE, ids=lambda c: c.name)
 def test_scales_are_variances_per_degree_of_freedom(case, key):
     """Catches the freedom of real arrays counted for complex ones, which mis-scales a leaf beside others."""
     check_scales_of_a_momentum(case, key)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.complex128])
 @pytest.mark.parametrize("name", ["sphere", "stiefel"])
 def test_the_longest_step_turns_a_momentum_by_a_quarter_of_a_circle(name, dtype, key):
@@ -320,6 +326,7 @@ def check_strictest_part(strictest: str) -> None:
 # ------------------------------------------------------------------------ nearest, residual, reflections
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", marked(c for c in ON_EACH_SHAPE if not c.name.startswith("euclidean")))
 def test_nearest_point_and_renormalization(case, key):
     """A point that is not the nearest one, a residual that misses a leaf, a step that does not square the distance."""

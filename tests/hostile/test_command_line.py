@@ -20,6 +20,7 @@ def _fine(verdict, case):
     assert verdict.is_fine, f"{case!r}: {verdict.outcome}: {verdict.error}: {verdict.message}"
 
 
+@pytest.mark.thorough
 @hypothesis.settings(MANY, max_examples=120)
 @hypothesis.given(case=commands.readings())
 def test_odd_tables_are_read_or_refused(case):
@@ -27,6 +28,7 @@ def test_odd_tables_are_read_or_refused(case):
     _fine(judge.judged(case, validators=SCIKIT_LEARN), case)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(tables.SPECIAL))
 def test_files_that_are_no_tables(name):
     for kind in ("pca", "eigenmodel", "factorization"):
@@ -34,6 +36,7 @@ def test_files_that_are_no_tables(name):
         _fine(judge.judged(case, validators=SCIKIT_LEARN), case)
 
 
+@pytest.mark.thorough
 @hypothesis.settings(MANY, max_examples=25)
 @hypothesis.given(case=commands.absurd_fits())
 def test_absurd_options(case):

@@ -21,6 +21,7 @@ def _fine(case: Case) -> None:
     assert verdict.is_fine, f"{case!r}: {verdict.outcome}: {verdict.error}: {verdict.message}"
 
 
+@pytest.mark.thorough
 @QUICK
 @hypothesis.given(case=cases(CHEAP))
 def test_odd_arguments_work_or_are_refused(case):

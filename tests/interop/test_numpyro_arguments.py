@@ -58,6 +58,7 @@ def compilations():
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
+@pytest.mark.thorough
 def test_other_data_and_seeds_compile_nothing(compilations):
     options = OPTIONS | {"with_log_likelihood": True}
     gxn.sample(regression, model_args=data(), rng_key=0, **options)
@@ -89,6 +90,7 @@ def test_models_that_differ_in_what_they_record_share_no_program():
         np.testing.assert_allclose(posterior[name].values, posterior["x"].values ** power, rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_what_data_and_models_change_is_not_reused(compilations):
     """The number of groups is part of the program; a number is not, but counts."""
     draws = {}
@@ -118,6 +120,7 @@ def test_data_that_a_model_holds_may_change(kind):
         assert abs(float(posterior["x"].mean()) - mean) < 1.0
 
 
+@pytest.mark.thorough
 def test_a_model_is_not_kept():
     class Model:
         def __call__(self, y):
@@ -179,6 +182,7 @@ STILL |= {"sampler_options": {"step_size": 1e-9, "num_integration_steps": 1}}
 FRAMES = np.stack([np.eye(3)[:, :2], np.eye(3)[:, 1:]])
 
 
+@pytest.mark.thorough
 def test_initial_values_are_constrained():
     values = {"scale": 3.0, "upper": [1.0, 2.0], "w": FRAMES, "angle": [-3.0, 1.0]}
     posterior = gxn.sample(sites, model_args=(0.1,), init_values=values, **STILL)["posterior"]
@@ -190,6 +194,7 @@ def test_initial_values_are_constrained():
     assert len(np.unique(part["scale"])) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -228,6 +233,7 @@ def table(num=4, y=None):
         numpyro.sample("free", dist.Normal(0.0, 1.0))
 
 
+@pytest.mark.thorough
 def test_axes_have_the_names_of_plates():
     options = STILL | {"model_args": (4, np.zeros((4, 3, 2))), "with_log_likelihood": True}
     tree = gxn.sample(
@@ -268,6 +274,7 @@ def test_a_store_has_the_groups_and_axes_of_the_result(tmp_path, kind):
         assert by_zarr["posterior"]["loc"].dims == ("chain", "draw", "column")
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_has_names_and_warm_up_at_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr("geodax.run.driver._SECONDS_PER_CHUNK", 1e-9)
     options = {"num_samples": 6, "num_warmup": 20, "num_chains": 2, "coords": {"column": list("abc")}} | HMC
@@ -287,6 +294,7 @@ def test_an_interrupted_run_has_names_and_warm_up_at_its_end(tmp_path, monkeypat
     np.testing.assert_array_equal(again["adaptation"]["step_size"], opened["adaptation"]["step_size"])
 
 
+@pytest.mark.thorough
 def test_labels_that_a_store_cannot_hold_are_refused_before_the_run(tmp_path):
     options = STILL | {"coords": {"column": [1.5, "b", None]}}
     gxn.sample(table, **options)
@@ -295,6 +303,7 @@ def test_labels_that_a_store_cannot_hold_are_refused_before_the_run(tmp_path):
     assert not (tmp_path / "d").exists()
 
 
+@pytest.mark.thorough
 def test_warm_up_of_sites_with_a_slash(tmp_path):
     """Catches a run that ends in an error, since a DataTree takes no variable named scale.a/b."""
     options = {"num_samples": 5, "num_chains": 2, "progress": False} | HMC
@@ -308,6 +317,7 @@ def test_warm_up_of_sites_with_a_slash(tmp_path):
     np.testing.assert_array_equal(later["adaptation"]["scale.a.b"], tree["adaptation"]["scale.a.b"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "message"),
     [

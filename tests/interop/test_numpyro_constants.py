@@ -67,6 +67,7 @@ def matrices(columns=3):
     return gx.distributions.StiefelUniform(4, columns).sample(jax.random.key(0), (10,))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_constant_that_changes_is_refused(name):
     """Catches posteriors of parameters without the constant: of a concentration 3 it was 117 with deviation 66."""
@@ -75,6 +76,7 @@ def test_a_constant_that_changes_is_refused(name):
         gxn.to_geodax(observed(REFUSED[name]), model_args=(x,))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_constant_that_stays_is_not_refused(name):
     """Catches false alarms, also the warnings of a density that is differentiated."""

@@ -96,6 +96,7 @@ def test_nuts_on_angles_and_on_the_matrix_agree(key):
     assert_agree(means[0], means[1].mean(0), truth_error=error)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -165,6 +166,7 @@ def test_predictions_and_log_likelihoods(key):
     np.testing.assert_allclose(found, expected)
 
 
+@pytest.mark.thorough
 def test_transform_reparam_of_a_law_in_coordinates(key):
     """A distribution made in unconstrained space: the transform stands in a TransformedDistribution."""
     base = dist.Normal(0.0, 1.0).expand([3]).to_event(1)

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.relaxed
 _PLACES = np.repeat([0, 1, 2], [4, 6, 5])
 
 
+@pytest.mark.thorough
 def test_hierarchical_cca_is_that_of_the_estimator():
     """Differences of log densities; volume elements of coordinates are the estimator's alone."""
     generator = np.random.default_rng(0)

@@ -41,6 +41,7 @@ def test_eigenmodel_is_that_of_the_estimator(link):
     np.testing.assert_allclose(difference[0], difference[1], rtol=1e-8)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("law", "intercept"), [("poisson", False), ("negative-binomial", True)])
 def test_network_hmm_is_that_of_the_estimator(law, intercept):
     """Differences of log densities; the volume element of the log ratios is the estimator's alone."""

@@ -23,6 +23,7 @@ def potential(params):
     return 0.5 * jnp.sum(params["w"] ** 2) + jnp.sum(params["b"] ** 4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", METRICS)
 def test_without_noise_it_is_the_samplers_step(key, name):
     """Catches a learning rate that is not step_size times num_data, and a sign."""

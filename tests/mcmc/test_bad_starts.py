@@ -25,6 +25,7 @@ def starts(key, num_chains: int, num_bad: int, dtype=jnp.float64):
     return jnp.where(is_bad, bad, jax.random.normal(key_good, (num_chains, 3), dtype))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sampler", "num_chains", "num_bad", "dtype", "num_warmup"),
     [

@@ -115,6 +115,7 @@ SLOW = ("square", "embedded", "geodesic")  # leaves of the product have their fl
 MARKED = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MARKED)
 def test_a_step_keeps_the_measure_and_the_speed(name, key):
     """Catches a wrong d - 1, a kick out of the tangent space or in another metric than the flow's, and a wrong Jacobian."""
@@ -125,6 +126,7 @@ def check_a_step(name: str, key) -> None:
     assert max(defects(name, key)) < 1e-9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MARKED)
 def test_energy_error_is_of_second_order(name, key):
     """Catches a work that does not belong to the kick, and a force in the wrong unit of time."""

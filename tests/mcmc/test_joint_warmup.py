@@ -34,6 +34,7 @@ def starts(shape=(3,)):
 # -------------------------------------------------------------------------------------------- the right law
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     [
@@ -91,6 +92,7 @@ class TestSharing:
         positions = run(key, gx.hmc(normal), starts())["posterior"]["position"].values
         assert np.ptp(positions[:, -1], axis=0).min() > 0
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(("num_chains", "is_shared"), [(15, False), (16, True)])
     def test_nuts_and_fixed_lengths_share_from_sixteen_chains_on(self, key, num_chains, is_shared):
         for algorithm in (gx.nuts(normal), gx.hmc(normal, num_integration_steps=3)):
@@ -184,6 +186,7 @@ def test_chains_that_start_far_out_are_waited_for(sampler, name, key):
 # ----------------------------------------------------------------------------------- step size and scales
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", [0.65, slow(0.9)])
 @pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
 def test_acceptance(key, sampler, target):
@@ -389,6 +392,7 @@ def test_lengths_grow_where_steps_are_small(key):
 # ------------------------------------------------------------------------------- precision, devices, resume
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("dtype", "is_complex"),
     [
@@ -423,6 +427,7 @@ class StopError(Exception):
     pass
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_devices", [slow(1), 2])
 def test_resume_within_joint_warmup(key, tmp_path, monkeypatch, num_devices):
     """Catches something of the joint adaptation that a checkpoint forgets."""

@@ -89,6 +89,7 @@ class TestEstimate:
     def test_is_exact_for_a_normal_distribution(self, num_rows):
         check_estimate_of_a_normal_distribution(num_rows)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(("dim", "dtype"), [(60, "float64"), (400, "float64"), (60, "float32")])
     def test_low_rank_finds_long_and_short_directions(self, dim, dtype):
         """In 60 dimensions the rows span the space, in 400 they do not; 2 x 5 directions lie 10^4 apart."""
@@ -102,6 +103,7 @@ class TestEstimate:
         assert diagonal > 1000
         assert found < 0.05 * diagonal
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(("num_rows", "gain"), [(50, 10), (200, 100)])
     def test_factors_with_fewer_rows_than_entries(self, num_rows, gain):
         """Catches an estimate in the span of all rows, where draws and gradients are nearly collinear."""
@@ -257,6 +259,7 @@ def test_rows_never_exceed_the_room(num_new):
         assert first[kept[-1]] + num_new <= 128
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

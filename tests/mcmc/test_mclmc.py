@@ -131,6 +131,7 @@ def test_adjusted_warm_up_on_a_product(key):
     assert np.all(np.abs(means.mean(0) - truth.mean) < 6.5 * np.hypot(error, truth.error))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.mclmc, slow(gx.adjusted_mclmc)])
 def test_a_run_that_goes_on_is_the_same_run(sampler, tmp_path):
     """Catches a momentum, a length or a state of the warm-up that a checkpoint leaves out."""
@@ -172,6 +173,7 @@ def test_momenta_stay_tangent_in_single_precision(key):
     assert off < 2e-5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sampler", "dtype"),
     [

@@ -126,6 +126,7 @@ def wide_gaussian(x):
 
 
 class TestTarget:
+    @pytest.mark.thorough
     def test_scales_of_separate_leaves(self, key):
         """Catches variances of the wrong window, of the wrong leaf, or not corrected for their count."""
 
@@ -163,6 +164,7 @@ class TestTarget:
         assert abs(float(info.acceptance_rate.mean()) - target) < tolerance
         assert np.ptp(np.asarray(state.step_size)) > 0
 
+    @pytest.mark.thorough
     def test_a_product_of_stiefel_and_euclidean(self, key):
         """Catches scales that are mixed up between leaves, and a leaf that is tuned although it is curved."""
         stiefel = gx.Stiefel()
@@ -189,6 +191,7 @@ class TestTarget:
         np.testing.assert_allclose(np.asarray(state.scale["w"]), (variance / square) ** 0.25, rtol=0.2)
         assert abs(float(info.acceptance_rate.mean()) - 0.8) < 0.1
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("manifold", [gx.Sphere(), gx.Stiefel()])
     def test_a_flat_density_on_a_compact_manifold(self, key, manifold):
         """Catches a step size that grows without bound where every step is accepted."""
@@ -208,6 +211,7 @@ class TestTarget:
         np.testing.assert_allclose((np.asarray(positions) ** 2).mean(axis=(0, 1)), 0.2, atol=0.08)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_warmup", [1, 20, 150, slow(5), slow(19), slow(149)])
 def test_short_warmups(key, num_warmup):
     """Catches a schedule that leaves a phase empty, and a step size that was never set."""
@@ -230,6 +234,7 @@ def test_short_warmups(key, num_warmup):
     assert tree["sample_stats"]["acceptance_rate"].mean() > 0.3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "size"),
     [("hmc", 2), ("nuts", 3), slow("hmc", 3), slow("nuts", 2)],

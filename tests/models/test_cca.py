@@ -184,6 +184,7 @@ def _layout_and_positions(which, num=2):
     return statistics, pooling.layout(G, estimate.frames), positions
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", ["separate", "complete"])
 def test_priors_of_scales_and_means(which):
     """Half-normal scales, whose logarithms are sampled, and normal means; matrices are uniform."""
@@ -221,6 +222,7 @@ def test_signs_and_order_do_not_matter():
     assert np.abs(likelihood(one) - value).max() > 1.0
 
 
+@pytest.mark.thorough
 def test_charts_are_centered_and_have_no_edge_for_groups():
     """Zero coordinates are the reference; deviations of any size give orthonormal matrices, round the circle."""
     _, shape, (position, *_) = _layout_and_positions("hierarchical")
@@ -280,6 +282,7 @@ def test_moments_know_an_exact_covariance():
     np.testing.assert_allclose(np.sign(cosines[0]), np.sign(cosines[1]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", pooling.POOLINGS)
 def test_density_keeps_single_precision(which):
     statistics, shape, (position, *_) = _layout_and_positions(which)
@@ -298,6 +301,7 @@ def test_density_calls_no_lapack():
     assert "lapack" not in jax.jit(function).lower(position).as_text()
 
 
+@pytest.mark.thorough
 def test_truth_is_recovered(fitted, truth):
     """Chains agree; directions are near those that made the data; most intervals hold the truth."""
     group = fitted.posterior_["posterior"]
@@ -442,6 +446,7 @@ def test_one_matrix_with_columns(fitted, data):
     np.testing.assert_allclose(by_place.score(rows, groups), fitted.score(views, groups), rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_rows_without_groups_are_one_group(data):
     """Without a hierarchy; predictions then need no groups either. Columns of a matrix are counted and compared."""
     rows, _ = data
@@ -608,6 +613,7 @@ def test_ranks_of_prior_draws_are_uniform():
     assert np.abs(((scores**2).mean(axis=0) - 1) * np.sqrt(len(scores) / 2)).max() < 4
 
 
+@pytest.mark.thorough
 def test_fit_transform_is_a_fit_and_a_transform(data):
     """Where cells are missing too."""
     views, groups = _lacking(data)

@@ -69,6 +69,7 @@ def test_rows_of_exact_samplers_are_not_shared_out(name):
         fitted(name, devices=gx.device_mesh(chain=1, data=2))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name if name == "classifier" else slow(name) for name in ALL])
 def test_draws_are_those_of_one_device(name):
     """As many chains on a device are the same, to the bit or to rounding: catches another's key, start or data.
@@ -87,6 +88,7 @@ def test_draws_are_those_of_one_device(name):
         np.testing.assert_allclose(two, one, rtol=1e-9 if name in EXACT else 1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["classifier", slow("factorization")])
 def test_batches_are_shared_out_over_a_mesh(name):
     """A given step size, and few steps: single precision drifts apart."""

@@ -103,6 +103,7 @@ def _predictors(fitted: Eigenmodel) -> np.ndarray:
     return eta[..., *np.triu_indices(N, 1)]
 
 
+@pytest.mark.thorough
 def test_chains_agree(fitted):
     group = fitted.posterior_["posterior"]
     assert np.all(np.diff(group["eigenvalues"].values, axis=-1) <= 0)
@@ -158,6 +159,7 @@ def test_predictions(fitted, network):
     assert np.abs(error).max() < 5 * 0.5 / np.sqrt(len(replicates))
 
 
+@pytest.mark.thorough
 def test_counts():
     """The log link fits counts."""
     generator = np.random.default_rng(3)

@@ -48,6 +48,7 @@ def fitted(request, ratings):
     return model.fit(pairs[:seen], observed[:seen])
 
 
+@pytest.mark.thorough
 def test_recovers_a_low_rank_matrix(fitted, ratings):
     """On entries that were not seen: small errors, and intervals that hold the truth as often as they say."""
     pairs, truth, observed, seen = ratings
@@ -211,6 +212,7 @@ def test_levels_are_probabilities(numbered):
         model.predict_quantiles(frame, 0.5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("factorization", density.FACTORIZATIONS)
 def test_options_that_are_set_after_the_fit_are_for_the_next_one(numbered, factorization):
     """The prior of unknown users is that of the fit."""

@@ -73,6 +73,7 @@ def noisy_line():
     return model.fit(x, y), x, y
 
 
+@pytest.mark.thorough
 def test_a_regression_on_an_input_that_is_often_missing(noisy_line):
     """The coefficients are not attenuated, the noise is that of the complete rows, and missing inputs widen."""
     model, x, y = noisy_line
@@ -115,6 +116,7 @@ def problem_of_one(problem):
     return dataclasses.replace(problem, num_incomplete=0).log_likelihood()
 
 
+@pytest.mark.thorough
 def test_a_classifier_takes_missing_cells_and_names_empty_columns():
     generator = np.random.default_rng(3)
     x = generator.standard_normal((60, 2))

@@ -169,6 +169,7 @@ class _Shares(BayesianMLPClassifier):
         return np.tile(self.shares_, (len(X), 1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("score", ["aps", "lac"])
 def test_classes_that_the_fit_has_not_seen_count_in_the_calibration(score):
     """Their rows are missed by every set, so that the sets of the others have to be larger."""
@@ -348,6 +349,7 @@ def test_a_data_frame_with_calibration_rows_is_no_surprise(estimator, line):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "changed"),
     [
@@ -516,6 +518,7 @@ def test_data_of_less_than_two_batches_are_taken_whole(monkeypatch):
         assert caught.value.args == (expected,)
 
 
+@pytest.mark.thorough
 def test_many_rows_are_taken_in_parts(monkeypatch):
     """Four batches an iteration, which training takes as one; all rows in each step have an error of 0.27."""
     seen = []

@@ -20,6 +20,7 @@ def fitted():
     return {kind: BayesianMLPRegressor(**SMALL, inference=kind).fit(X, Y) for kind in KINDS}
 
 
+@pytest.mark.thorough
 def test_chains_are_networks_of_their_own_except_under_swag(fitted):
     """Catches one network for all chains of an ensemble, and several for SWAG."""
     weights = {kind: model.posterior_["posterior"]["network.layers.0.weight"].values for kind, model in fitted.items()}
@@ -42,6 +43,7 @@ def test_predictions_beat_the_mean(fitted, kind):
     assert np.all(deviation > 0)
 
 
+@pytest.mark.thorough
 def test_classes_and_conformal_sets(fitted):
     """Catches draws that later steps cannot take."""
     labels = np.where(Y > 0, "up", "down")

@@ -46,6 +46,7 @@ def posteriors_of(model):
         yield network, nn.laplace_posterior(network, problem.likelihood, (x, y)).maximised()
 
 
+@pytest.mark.thorough
 def test_draws_have_the_moments_of_the_closed_form_around_each_network(model):
     """Catches draws of the network that is not linear, one network for all chains, and a prior or noise left as it was."""
     new = X[:7] * 2.0
@@ -77,6 +78,7 @@ def test_predictions_and_conformal_intervals(model):
     assert np.mean((interval.lower <= Y) & (interval.upper >= Y)) > 0.8
 
 
+@pytest.mark.thorough
 def test_more_draws_go_on_from_the_kept_ones(model, folder, tmp_path):
     """Catches a second training, and draws that depend on their number."""
     inference, copied = dataclasses.replace(INFERENCE, num_samples=210), shutil.copytree(folder, tmp_path / "copy")
@@ -85,6 +87,7 @@ def test_more_draws_go_on_from_the_kept_ones(model, folder, tmp_path):
     np.testing.assert_array_equal(longer.predict_draws(X[:2])[:400], model.predict_draws(X[:2]))
 
 
+@pytest.mark.thorough
 def test_ordered_classes_with_missing_inputs_and_weights():
     """Catches rows with holes and weights that do not reach the approximation, and linearised log probabilities."""
     labels = np.digitize(Y, [4.0, 9.0])
@@ -136,6 +139,7 @@ def test_what_it_refuses(options, words):
         BayesianMLPRegressor(**SMALL | {"inference": "laplace"} | options).prepare(X, np.round(np.abs(Y)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("structure", "layers"), [("kronecker", "last"), ("diagonal", "all"), ("full", "all")])
 def test_several_targets_of_a_linear_network_have_their_conjugate_posteriors(structure, layers):
     """Catches a noise of other targets, one noise for all, and a prior or noise away from the marginal likelihood's."""

@@ -21,6 +21,7 @@ def rows():
     return x, 500 + 20 * x[:, 0] + 30 * generator.standard_normal(40), generator.poisson(np.exp(x[:, 0]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("likelihood", ["heteroscedastic", "student-t", "negative-binomial", "poisson"])
 def test_predictions_belong_together_in_the_units_of_y(likelihood, rows):
     """Catches densities without the units of y, moments of another distribution, and intervals between integers."""
@@ -105,6 +106,7 @@ def test_counts_are_counts(y):
         BayesianMLPRegressor(likelihood="poisson", noise=2.0, **PRIOR).fit(np.arange(4.0)[:, None], [0, 1, 2, 3])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["gaussian", "poisson", "ordinal"])
 def test_integer_weights_are_repeated_rows(kind, rows):
     """Catches standardisation without weights, weights that are normalised, and rows of weight zero that count."""

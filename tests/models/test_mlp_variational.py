@@ -22,6 +22,7 @@ def line():
     return x, 2.0 * x[:, 0] - x[:, 2] + 0.8 * generator.standard_normal(24)
 
 
+@pytest.mark.thorough
 def test_mean_field_of_linear_regression_is_the_closed_form(line, tmp_path):
     """Of a normal posterior: its mean, and the inverse of the diagonal of its precision; more draws go on from there."""
     x, y = line
@@ -49,6 +50,7 @@ def test_mean_field_of_linear_regression_is_the_closed_form(line, tmp_path):
     np.testing.assert_array_equal(again[:, :1500], posterior["layers.0.weight"].values)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_networks_are_ordinary(kind, key):
     """Without a key the ordinary network is the mean network; with keys its weights have the law of the layers'."""
@@ -74,6 +76,7 @@ def test_drawn_networks_are_ordinary(kind, key):
         assert (np.abs(difference) < 4.5 * error).all()
 
 
+@pytest.mark.thorough
 def test_priors_by_rule_reach_the_layers(key):
     keys = iter(jax.random.split(key, 7))
     plain = nn.MLP(8, 2, widths=(4,), key=next(keys))
@@ -149,6 +152,7 @@ def test_priors_that_are_not_normal_are_refused_by_all(line, kind, prior):
     BayesianMLPRegressor((4,), inference=kind, prior_scale=0.5, random_state=0).prepare(*line)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", NATURAL)
 def test_natural_gradients_fit_a_line_and_its_noise(line, kind):
     """Catches draws of something else than the fitted posterior, and a noise that stays at its start."""

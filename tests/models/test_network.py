@@ -196,6 +196,7 @@ def test_density_keeps_single_precision(simulated):
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
 
 
+@pytest.mark.thorough
 def test_states_and_rates_are_recovered(fitted, simulated, truth):
     """Chains agree; states are those that were drawn; intervals hold the true log rates and transitions."""
     states, counts = simulated
@@ -232,6 +233,7 @@ def test_probabilities_sequences_and_replicates(fitted, simulated):
     assert fitted.score(counts) < 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("law", LAWS)
 def test_predictive_probabilities_of_single_counts(fitted, simulated, law):
     """For every draw they are the ratio of the probabilities of all counts with and without the one."""
@@ -262,6 +264,7 @@ def test_predictive_probabilities_of_single_counts(fitted, simulated, law):
         model.log_predictive(asked, given[1:])
 
 
+@pytest.mark.thorough
 def test_negative_binomial_replicates_have_its_moments():
     """Mean mu and variance mu + a mu^2 of every pair, over independent windows; symmetric."""
     theta = _natural(_position(12, states=1, law="negative-binomial"))
@@ -278,6 +281,7 @@ def test_negative_binomial_replicates_have_its_moments():
     assert np.abs((drawn.var(axis=0) - variance) / error).max() < 4.5
 
 
+@pytest.mark.thorough
 def test_draws_of_another_law(fitted, simulated):
     """A model that takes the same draws with a dispersion predicts wider totals, and reports the dispersion."""
     counts = simulated[1]
@@ -416,6 +420,7 @@ def test_each_window_of_a_tenth_has_its_contacts(begin):
     np.testing.assert_array_equal(windows.counts, np.ones((101, 1, 1)))
 
 
+@pytest.mark.thorough
 def test_primary_school(geodax_data):
     """177 windows of eleven minutes, as in the paper, over ten classes and the teachers."""
     windows = contacts.primary_school()

@@ -121,6 +121,7 @@ def _position(theta, data):
     return position | ({"log_dispersion": np.log(theta.dispersion)} if data.levels is not None else {})
 
 
+@pytest.mark.thorough
 def test_the_highest_mode_is_that_of_the_states(found):
     """It is above what the truth would give, at a stationary point of the density that is sampled."""
     states, data, prior, modes = found

@@ -24,6 +24,7 @@ def fitted(wine) -> BayesianPCA:
     return BayesianPCA(3, num_warmup=300, num_samples=300, random_state=0).fit(wine)
 
 
+@pytest.mark.thorough
 def test_agrees_with_classical_pca_where_the_data_decide(wine, fitted):
     """With 178 rows the posterior mean subspace is close to the classical one, and the shares of variance too."""
     standardised = (wine - wine.mean(axis=0)) / wine.std(axis=0)
@@ -72,6 +73,7 @@ def test_scores_have_names(wine, fitted):
     np.testing.assert_array_equal(fitted.inverse_transform(frame), fitted.inverse_transform(frame.to_numpy()))
 
 
+@pytest.mark.thorough
 def test_quantiles_of_scores_and_filled_cells_are_those_of_the_draws(wine, fitted):
     """And a row's do not depend on the rows beside it."""
     rows = wine[:20].copy()
@@ -143,6 +145,7 @@ def test_empty_column_infinite_cell_and_unfitted(wine):
         BayesianPCA(1).transform(wine)
 
 
+@pytest.mark.thorough
 def test_checkpoint_folder_gives_the_same_estimator(wine, tmp_path):
     """Draws in a folder are those in memory with the same seed, and an estimator made from them; other seeds give others."""
     options = {"num_warmup": 20, "num_samples": 20, "num_chains": 2, "random_state": 0}

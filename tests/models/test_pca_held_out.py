@@ -104,6 +104,7 @@ def test_noise_has_no_component_and_small_tables_have_no_choice():
     assert held_out_cells(generator.standard_normal((30, 1))) is None
 
 
+@pytest.mark.thorough
 def test_the_estimator_chooses_and_reports_the_number():
     table = planted(80, 10, 3, 0.5, np.random.default_rng(0))
     model = BayesianPCA("auto", num_warmup=60, num_samples=20, num_chains=1, random_state=0).fit(7 + 2 * table)

@@ -62,6 +62,7 @@ def test_blocks_of_matrices_change_nothing(monkeypatch):
     np.testing.assert_array_equal(found[1][0], expected[1][0])
 
 
+@pytest.mark.thorough
 def test_many_columns_need_no_matrix_of_columns_by_columns(monkeypatch):
     """5,000 columns: the diagnosis decomposes nothing larger than a few hundred, and judges at most 1,000 columns."""
     eigh = np.linalg.eigh
@@ -82,6 +83,7 @@ def test_many_columns_need_no_matrix_of_columns_by_columns(monkeypatch):
     assert angles.max() < 0.5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", ["score_moments", "column_residuals"])
 def test_memory_of_a_report_does_not_grow_with_draws_times_rows_times_columns(what):
     draws = _draws(100, 2_000, 2)
@@ -117,6 +119,7 @@ def fitted() -> BayesianPCA:
     return BayesianPCA(2, num_warmup=60, num_samples=60, num_chains=2, random_state=0).fit(table)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("has_missing", [False, True])
 def test_predictions_for_rows_in_blocks_are_those_for_all(fitted, monkeypatch, has_missing):
     rows = np.random.default_rng(5).normal(3, 1.5, (23, 5))
@@ -135,6 +138,7 @@ def test_predictions_for_rows_in_blocks_are_those_for_all(fitted, monkeypatch, h
     np.testing.assert_allclose(fitted.transform(rows[5:9]), expected[0][5:9], rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_memory_of_predictions_does_not_grow_with_draws_times_rows(fitted, monkeypatch):
     monkeypatch.setattr(pca, "_MOST_ENTRIES", 120 * 5 * 100)
     assert _peak_bytes(lambda: fitted.score_quantiles(np.ones((8_000, 5)))) < 8 * 120 * 8_000

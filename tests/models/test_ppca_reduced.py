@@ -41,6 +41,7 @@ def _log_mean_density(theta: PPCAParameters, num_rows: int) -> float:
     return float(0.5 * np.linalg.slogdet(precision)[1] - 0.5 * mean @ precision @ mean)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rows", "n", "p"), [(6, 11, 2), (4, 30, 3), (300, 260, 2), (257, 258, 3)])
 def test_density_is_that_of_all_columns(rows, n, p):
     """Up to one constant, once the mean is divided out and the volume of what is outside of the span put in."""
@@ -103,6 +104,7 @@ def test_fewer_rows_than_columns_give_the_density_of_the_scatter_matrix():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10), found, expected)
 
 
+@pytest.mark.thorough
 def test_loadings_are_uniform_where_the_data_say_nothing():
     """Moments of entries of W within and outside of the span against those of the uniform distribution."""
     n, p, r, num_draws = 7, 2, 3, 200_000

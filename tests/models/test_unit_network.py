@@ -163,6 +163,7 @@ def fitted(problem):
     return UnitNetworkRegressor(2, num_warmup=300, num_samples=300, random_state=0).fit(x, y)
 
 
+@pytest.mark.thorough
 def test_chains_agree_and_cover_the_truth(fitted, problem):
     """The function is within 4 standard deviations, the noise is found, units are unit vectors in their coordinates."""
     x, function, y = problem

@@ -51,6 +51,7 @@ class Own(eqx.Module):
         return self.layers[-1](x) + self.norm(jnp.arange(6.0).reshape(2, 3)).sum()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_adapted_network(kind, key):
     """The function at the start, its parameters, and an ordinary network of the same function at any position."""
@@ -147,6 +148,7 @@ def regression():
     return layer, (x, y), exact_moments(np.asarray(x), np.asarray(y - jax.vmap(layer)(x)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["svd", "polar"])
 def test_posterior_is_exact(regression, kind, key):
     """Catches another measure of the factors or prior of the scales, also in the free coordinates."""
@@ -197,6 +199,7 @@ def sampled(network, data, folder, num_samples):
     return start, draws
 
 
+@pytest.mark.thorough
 def test_run(classes, tmp_path):
     """Batches, half precision in the likelihood, draws of adapters only, predictions, and a resumed run."""
     network, data = classes

@@ -23,6 +23,7 @@ def by_xla(x, kernel, stride, padding):
     return jax.lax.conv_general_dilated(x[None], kernel, (stride, stride), sides)[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("image", "sizes", "stride", "padding"), CASES)
 def test_values_and_derivatives_are_those_of_xla(image, sizes, stride, padding, key):
     """A kernel that is mirrored, a shift by one, a last row that is lost, a stride in one direction only."""
@@ -56,6 +57,7 @@ def test_half_precision_is_summed_in_single(key):
     np.testing.assert_allclose(found.astype(jnp.float32), exact, rtol=2**-8)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="on accelerators XLA's convolutions are used")
 def test_a_loop_holds_no_convolution(key):
     """Networks whose samplers take 30 times as long as their gradients."""

@@ -10,6 +10,7 @@ from geodax.nn.curvature import input_curvature
 from tests.marks import slow
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("activation", [jax.nn.tanh, slow(jax.nn.relu)])
 def test_curvature_is_the_ratio_of_norms(activation, key):
     key_net, key_x, key_run = jax.random.split(key, 3)

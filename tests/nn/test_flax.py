@@ -111,6 +111,7 @@ def test_a_bias_of_nnx_with_several_axes_is_a_bias(key):
     assert np.std(drawn) == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.thorough
 def test_the_state_of_haiku_is_refused_and_its_parameters_are_sampled(key):
     """The averages of batch normalisation are floating-point arrays; names of modules have slashes, which stores forbid."""
     haiku = pytest.importorskip("haiku", reason="needs Haiku: pip install dm-haiku")

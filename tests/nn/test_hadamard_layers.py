@@ -33,6 +33,7 @@ def layer(*arguments, **options):
     return eqx.tree_at(lambda tree: tree.weight.s1, made, made.weight.s1 * rough)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("inputs", "outputs", "column"),
     [
@@ -123,6 +124,7 @@ def test_lq_view():
     np.testing.assert_allclose(vec, dense(made.weight, made.weight.g.mean).ravel(order="F"), atol=1e-13)
 
 
+@pytest.mark.thorough
 def test_convolution_is_that_with_the_dense_kernel(key):
     made = nn.WHVIConv2d(2, 5, 3, stride=2, padding=1, dtype=jnp.float64, key=jax.random.key(1))
     made = eqx.tree_at(lambda tree: tree.bias, made, jnp.arange(5, dtype=jnp.float64))
@@ -134,6 +136,7 @@ def test_convolution_is_that_with_the_dense_kernel(key):
         np.testing.assert_allclose(made(x, key=again), expected + made.bias[:, None, None], atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_variational_scales_and_flows_are_drawn_and_counted(key):
     check_scales_and_flows(key)
 

@@ -79,6 +79,7 @@ def dense(block):
     return basis @ np.diag(np.asarray(block.values).ravel()) @ basis.T
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", [NOISE, OWN_NOISES], ids=["common noise", "own noises"])
 @pytest.mark.parametrize("structure", ["kronecker", "full"])
 def test_a_linear_model_has_its_conjugate_posterior_evidence_and_predictions(structure, noise, key):
@@ -117,6 +118,7 @@ def test_a_linear_model_has_its_conjugate_posterior_evidence_and_predictions(str
     np.testing.assert_allclose(outputs.covariance, variances[:, :, None] * np.eye(2)[None], rtol=1e-9, atol=1e-14)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_last", [True, False])
 def test_the_precision_is_the_gauss_newton_matrix_by_autodiff(is_last, key):
     """Catches wrong roots of the output Hessian, sums over batches, transposed factors, a lost bias."""
@@ -145,6 +147,7 @@ def test_the_precision_is_the_gauss_newton_matrix_by_autodiff(is_last, key):
         np.testing.assert_allclose(dense(block), np.kron(outer / 20, inputs.T @ inputs), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("structure", ["kronecker", "diagonal"])
 def test_maximised_is_the_maximum_of_the_evidence(structure, key):
     """Catches a wrong derivative of the determinant, of the noise or of a layer's own precision."""
@@ -179,6 +182,7 @@ def test_maximised_is_the_maximum_of_the_evidence(structure, key):
     assert float(same.log_noise) == 0.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("structure", ["kronecker", "diagonal", "full"])
 def test_noises_of_several_targets_are_at_the_maximum_of_the_evidence(structure, key):
     """Catches a Gauss-Newton matrix of another noise, and targets whose noises are exchanged, or one for all."""
@@ -230,6 +234,7 @@ def test_maximised_refuses_an_evidence_without_maximum(key):
         nn.laplace_posterior(network.network, nn.CategoricalLikelihood(), (data[0], labels)).maximised(noise=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("structure", ["kronecker", "diagonal", "full"])
 def test_draws_and_linearised_outputs_have_the_covariance(structure, key):
     """Catches a draw in the wrong basis, and a linearised covariance that misses a layer."""
@@ -266,6 +271,7 @@ def test_draws_and_linearised_outputs_have_the_covariance(structure, key):
     assert abs(between - joint) / spread * np.sqrt(number / 2) < 5
 
 
+@pytest.mark.thorough
 def test_draws_of_the_driver_give_ensemble_predictions(key):
     """The draws are a DataTree like that of chains; linearised draws are blocks of logits."""
     key_data, key_chains, key_logits = jax.random.split(key, 3)
@@ -297,6 +303,7 @@ def test_probabilities_of_two_classes_are_mackays():
         nn.LinearisedOutputs(jnp.zeros(5), jnp.ones((5, 1, 1))).probabilities()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("structure", ["kronecker", slow("diagonal")])
 def test_a_thousand_classes_need_megabytes(key, structure):
     """A dense precision of 129,000 parameters would have 66 GB."""
@@ -357,6 +364,7 @@ def test_arguments_are_refused_in_words(key):
         nn.laplace_posterior(orthogonal, likelihood, data)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("structure", ["kronecker", "diagonal", "full"])
 def test_weights_count_rows(structure, key):
     """Catches a sum, a misfit or a number of targets without weights."""
@@ -394,6 +402,7 @@ def test_weights_and_noises_are_checked(key):
         nn.laplace_posterior(noisy, nn.GaussianLikelihood(), (data[0], jax.vmap(noisy)(data[0]))).maximised()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wrap", ["noise", "cut points", "none"])
 def test_a_linearised_network_is_the_first_order_expansion(wrap, key):
     """Catches the derivative at the drawn parameters, and noise or cut points that are expanded too."""

@@ -23,6 +23,7 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("inputs", "outputs"), [(7, 4), (4, 7), (5, 5)])
 def test_orthogonal_linear_is_an_orthonormal_matrix(inputs, outputs, dtype, key):
     key_layer, key_x = jax.random.split(key)
@@ -53,6 +54,7 @@ class TestHalfPrecision:
         ids=["orthogonal", "low-rank", "images", "network"],
     )
 
+    @pytest.mark.thorough
     @layers
     def test_layers(self, make, half, key):
         layer, wide = make(half, jax.random.clone(key)), make(jnp.float32, jax.random.clone(key))
@@ -63,6 +65,7 @@ class TestHalfPrecision:
         x = jnp.ones((2, 5, 5) if isinstance(layer, nn.OrthogonalConv2d) else 7, half)
         assert layer(x).dtype == half
 
+    @pytest.mark.thorough
     @layers
     def test_priors(self, make, half, key):
         layer = make(half, jax.random.clone(key))
@@ -74,6 +77,7 @@ class TestHalfPrecision:
         np.testing.assert_allclose(found, nn.Priors()(wide), rtol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("channels", "outputs"), [(3, 5), (1, 12)])
 def test_orthogonal_convolution_is_the_product_with_patches(channels, outputs, key):
     key_layer, key_x = jax.random.split(key)
@@ -168,6 +172,7 @@ def test_mlp_says_what_does_not_fit(options, words, key):
         nn.MLP(4, 2, **({"widths": (8, 8)} | options), key=key)
 
 
+@pytest.mark.thorough
 def test_geometry_has_stiefel_at_the_orthonormal_weights_only(key):
     keys = jax.random.split(key, 3)
     network = nn.MLP(6, 3, widths=(5, 4), orthogonal=True, key=keys[0])
@@ -188,6 +193,7 @@ def test_geometry_has_stiefel_at_the_orthonormal_weights_only(key):
     assert float(manifold.residual(jax.tree.map(lambda x: 2 * x, drawn))) > 1.0
 
 
+@pytest.mark.thorough
 def test_a_network_is_sampled_on_its_manifold(key):
     key_net, key_x, key_run = jax.random.split(key, 3)
     network = nn.MLP(4, 2, widths=(6, 5), orthogonal=True, dtype=jnp.float64, key=key_net)
@@ -234,6 +240,7 @@ def test_layers_of_images_see_one_image_with_their_channels(name, key, unchecked
     assert jax.vmap(layer)(jnp.ones((5, 3, 6, 6), jnp.float32)).shape[:2] == (5, 3 if name == "norm" else 4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", IMAGE_LAYERS)
 def test_images_may_be_bytes(name, key, unchecked):
     """Catches squares that wrap round at 256."""

@@ -219,6 +219,7 @@ LAWS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
 def test_arrays_of_half_precision_have_the_density_of_their_numbers(law, dtype, key):
@@ -428,6 +429,7 @@ class TestStacksOfNetworks:
     def stack(make, key):
         return eqx.filter_jit(eqx.filter_vmap(make))(jax.random.split(key, 3))
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "make",
         [

@@ -290,6 +290,7 @@ def test_vectors_of_a_layer_are_sampled(key):
     assert np.abs(found.std(0) / scale - 1).max() < 0.15
 
 
+@pytest.mark.thorough
 def test_inducing_points_at_all_inputs_are_the_exact_process(key):
     """With the inducing inputs at the data and the best law of v, draws have the exact posterior's mean and variance."""
     generator = np.random.default_rng(0)

@@ -35,6 +35,7 @@ CASES = [(score, theirs, _numbers()) for score, theirs in NUMBERS]
 CASES += [(score, theirs, _classes(k)) for score, theirs in CLASSES for k in (2, 4)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("score", "theirs", "data"), CASES)
 def test_scores_and_errors(score, theirs, data):
     predicted, y = data

@@ -288,6 +288,7 @@ def labelled(rng, size):
     return p, (rng.random((size, 1)) > p.cumsum(axis=1)).sum(axis=1).clip(0, 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [20, 103, 201])
 def test_sets_of_single_rows_cover_as_often_as_theory_says(n):
     """Asked for one row at a time, whatever the number of calibration rows before it."""

@@ -60,6 +60,7 @@ def compare(mesh):
     np.testing.assert_allclose(numbers.mean, predict_numbers(draws, network(), X, **options).mean, rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_predictions_at_split_positions_are_those_at_whole_ones():
     """Catches chains taken for draws, blocks that lose a draw, and entries read into another's place."""
     compare(gx.device_mesh(chain=1, model=2))

@@ -55,6 +55,7 @@ def stream():
     return gx.data.stream(start)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["batches", "stream", "tuned with inner steps"])
 def test_batches_shared_out_give_the_same_draws(key, kind):
     """Catches a mean in place of a sum, a part counted twice, noise that differs between the devices of a group."""
@@ -84,6 +85,7 @@ def test_one_all_reduce_a_step_and_none_between_chains(key):
         assert COLLECTIVE.findall(text) == expected
 
 
+@pytest.mark.thorough
 def test_a_fit_on_two_devices_is_that_on_one(key):
     """Catches weights drawn for each example that are the same on both devices, and draws that are counted twice."""
     layer = nn.WHVILinear(3, 2, key=jax.random.clone(key), dtype=jnp.float64)
@@ -243,6 +245,7 @@ def on_eight_devices(script: str, seconds: float, **environment: str) -> None:
     assert process.stdout.splitlines()[-1] == "finished"
 
 
+@pytest.mark.thorough
 def test_an_exact_sampler_on_data_that_lie_on_eight_devices():
     """The pattern of the documentation: each device has its rows alone, one all-reduce a gradient, equal draws."""
     on_eight_devices(EXACT, 600, JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS="1")

@@ -101,6 +101,7 @@ def test_draws_have_the_covariance_of_the_formula(key):
     assert np.all(np.abs(draws.mean(axis=0) - points.mean(axis=0)) < 4 * scale / 200)
 
 
+@pytest.mark.thorough
 def test_the_path_has_the_stationary_covariance_of_descent(key):
     """Catches a path with added noise, another learning rate, and points that are not a pass apart."""
     rate, momentum = 0.02, 0.8
@@ -122,6 +123,7 @@ def test_the_path_has_the_stationary_covariance_of_descent(key):
     np.testing.assert_allclose(np.diag(found) / np.diag(covariance), 1.0, atol=0.1)
 
 
+@pytest.mark.thorough
 def test_without_a_rate_the_stiffest_direction_has_the_width_of_the_posterior(key):
     """Catches a rate of another temperature: without the factor ten the variance is a tenth."""
     tree = draw(key, learning_rate=None, num_collected=2000, rank=2, num_networks=4, collect_every=5)
@@ -131,6 +133,7 @@ def test_without_a_rate_the_stiffest_direction_has_the_width_of_the_posterior(ke
     assert 0.5 < ratio < 2.0
 
 
+@pytest.mark.thorough
 def test_networks_are_divided_among_the_chains(key):
     """Catches a draw from the distribution of another network, and one network for all chains of multi-SWAG."""
     starts = {"b": jnp.array([0.0, 50.0]), "w": jnp.zeros((2, 3))}
@@ -139,6 +142,7 @@ def test_networks_are_divided_among_the_chains(key):
     np.testing.assert_allclose(found, np.broadcast_to([[0.0], [0.0], [50.0], [50.0]], (4, 5)), atol=1e-3)
 
 
+@pytest.mark.thorough
 def test_predictions_take_the_draws(key):
     """Catches draws in another layout than those of samplers."""
     tree = draw(key, num_steps=20, position=start, num_networks=2)
@@ -149,6 +153,7 @@ def test_predictions_take_the_draws(key):
     np.testing.assert_allclose(found.mean, expected, rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_interrupted_stages_resume(key, tmp_path):
     """Catches a stage that starts again, or is skipped, after an interruption."""
     options = {"num_steps": 40, "position": start, "num_networks": 2, "learning_rate": None}

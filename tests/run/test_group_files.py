@@ -77,6 +77,7 @@ def test_a_store_has_what_warm_up_has_learned(tmp_path):
         xr.testing.assert_equal(opened["adaptation"].to_dataset(), tree["adaptation"].to_dataset())
 
 
+@pytest.mark.thorough
 def test_a_store_begins_another_run(path, whole):
     """The opened store, its group as a tree and as a dataset: the same draws as from the result in memory."""
     expected = run(2, warm_start=whole[1], num_warmup=0)["posterior"]["position"]
@@ -126,6 +127,7 @@ def stop_after(iteration):
     return report
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("iteration", [10, 70], ids=["warm-up", "draws"])
 def test_a_run_that_goes_on_has_the_group_at_its_end(tmp_path, monkeypatch, whole, iteration):
     monkeypatch.setattr("geodax.run.driver._SECONDS_PER_CHUNK", 1e-9)

@@ -104,6 +104,7 @@ def test_records_of_a_module_with_arrays():
         np.testing.assert_allclose(tree["posterior"]["scaled"], expected, rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_simulation_based_calibration():
     """Ranks of the parameter among its draws are uniform, over 60 data sets from the prior."""
     algorithm = gx.nuts(lambda x, y: -0.5 * x**2 - 0.5 * jnp.sum((y - x) ** 2))
@@ -126,6 +127,7 @@ def test_what_does_not_fit_is_refused():
         gx.sample(jax.random.key(0), other, start, logdensity_args=(jnp.zeros(3),), **OPTIONS)
 
 
+@pytest.mark.thorough
 def test_a_sampler_is_not_kept():
     """Catches a cache of programs that keeps a sampler, with what its density holds, alive."""
 

@@ -74,6 +74,7 @@ def test_draws_in_memory_are_there_once(peak, monkeypatch):
     np.testing.assert_array_equal(tree["posterior"]["position"][:, :, 3], np.tile(np.arange(1, num_draws + 1), (4, 1)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_stopped", [slow(False), True])
 def test_draws_on_disk_are_not_read_back(peak, monkeypatch, tmp_path, is_stopped):
     """Catches a run that ends, well or with an error, by reading all that it has written."""
@@ -107,6 +108,7 @@ def random_draws(num_draws):
     return {"posterior": {"x": x}, "sample_stats": {"diverging": np.zeros((CHAINS, num_draws), bool)}}
 
 
+@pytest.mark.thorough
 def test_summaries_and_findings_take_blocks(peak, tmp_path):
     """Catches a table, or a finding, for which all draws are read into memory; and blocks that change a figure."""
     num_draws = 400
@@ -128,6 +130,7 @@ def test_summaries_and_findings_take_blocks(peak, tmp_path):
     np.testing.assert_array_equal(ess(some), ess(some.values))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("at", [(0, 0, 0), slow((2, 500, 49)), (3, 799, 1)])
 def test_findings_of_blocks_say_where(tmp_path, at):
     """Catches a draw that is counted from the beginning of its block, and chains that stand still but for one block."""

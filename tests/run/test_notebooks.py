@@ -10,6 +10,7 @@ draws = gx.sample(jax.random.key(0), gx.nuts(lambda x: -0.5 * jnp.sum(x**2)), jn
 """
 
 
+@pytest.mark.thorough
 def test_a_line_of_progress():
     """Catches an empty area, or a warning, where ipywidgets is not installed."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")

@@ -44,6 +44,7 @@ def run(tmp_path):
     return start, finish, tmp_path / "geodax" / "programs"
 
 
+@pytest.mark.thorough
 def test_a_second_process_takes_the_program(run):
     """But not that of another user: whoever can write to the folder can run code in the processes that read it."""
     start, finish, folder = run
@@ -76,6 +77,7 @@ def test_processes_side_by_side_and_what_a_kill_has_left(run):
     assert finish(start())[0] > 0
 
 
+@pytest.mark.thorough
 def test_settings_of_the_user_take_precedence(run, tmp_path):
     start, finish, folder = run
     own = str(tmp_path / "own")

@@ -61,6 +61,7 @@ def test_a_run_of_the_same_shape_compiles_nothing_and_draws_what_it_would_have_d
     np.testing.assert_array_equal(again, alone)
 
 
+@pytest.mark.thorough
 def test_predictions_of_the_same_shapes_compile_once(compilations):
     """A loop over single rows is what scikit-learn's inspection and many a service do."""
     x = np.random.default_rng(0).normal(size=(40, 3))

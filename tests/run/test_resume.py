@@ -204,6 +204,7 @@ def kill_again_and_again(run: Run, uninterrupted, first_iterations, longest_dela
 
 
 class TestKilled:
+    @pytest.mark.thorough
     @pytest.mark.parametrize("worker", [slow(0), 1])
     def test_the_draws_are_those_of_an_uninterrupted_run(self, tmp_path, uninterrupted, worker):
         """Catches half-written checkpoints and chunks, draws written twice, and state that is not kept."""
@@ -230,6 +231,7 @@ class TestKilled:
 
 
 class TestSignals:
+    @pytest.mark.thorough
     @pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGTERM])
     def test_partial_draws_a_checkpoint_and_the_same_end(self, tmp_path, uninterrupted, number):
         """Catches a run that dies of the signal, or stops without a checkpoint."""
@@ -301,6 +303,7 @@ def position(tree):
 
 
 class TestAnotherRun:
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("change", "message"),
         [
@@ -441,6 +444,7 @@ class TestAnotherSampler:
         draws = {name: position(run(folder / name)) for name, run in runs.items()}
         return folder, runs, draws
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("kind", "change", "message"),
         [
@@ -668,6 +672,7 @@ class TestNoRoom:
         assert held.shape[1] >= 8
         np.testing.assert_array_equal(position(sample(key, tmp_path)), expected)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("what", ["draws", "checkpoints"])
     def test_on_a_disk_that_is_really_full(self, key, tmp_path, monkeypatch, what):
         """Catches errors of a kind that only a real disk gives, and temporary files that stay in the way."""

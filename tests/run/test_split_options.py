@@ -70,6 +70,7 @@ def off(scale=0.9):
     return jax.tree.map(lambda leaf: scale * leaf, start())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", ["monge", slow("rmsprop"), slow("sghmc")])
 def test_control_variates_of_a_split_position(key, sampler, tmp_path):
     """Catches a centre of one device's entries, a slope added on each device, and resumes with another centre."""

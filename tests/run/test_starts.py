@@ -66,6 +66,7 @@ class TestPositions:
             with pytest.raises(TypeError, match=r"holds arrays beside other.*equinox\.partition.*lambda key:"):
                 run(key, position=network)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("activation", [None, jnp.tanh])
     @pytest.mark.parametrize(
         "wrapped",
@@ -104,6 +105,7 @@ class TestPositions:
         with pytest.raises(StartError, match=r"position is off its manifold at the start of chain 1.*residual"):
             run(key, position=stack, manifold=gx.Stiefel(), stacked=True)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("inner", [False, True])
     @pytest.mark.parametrize(
         ("options", "name"),

@@ -59,6 +59,7 @@ def counted_stream():
     return gx.data.stream(start)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("batches", ["independent", "epochs", "stream"])
 def test_the_posterior_of_a_mean(key, batches):
     """Catches a missing N / B and batches that do not reach the density.

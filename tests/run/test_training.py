@@ -138,6 +138,7 @@ def test_a_far_posterior_is_found(key, sampler):
     assert distance["alone"] > 100
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("batch_size", [slow(400), 100])
 def test_the_posterior_after_training(key, batch_size):
     """Catches a warm-up that begins anew at a wrong iteration, and momenta or steps that training leaves behind."""
@@ -162,6 +163,7 @@ def test_directions_stay_on_the_sphere_and_reach_the_mode(key):
     assert abs(1.0 - heights.mean() - depth) < 5 * errors + 0.1 * depth
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_stopped_while_it_trains_goes_on(key, tmp_path, monkeypatch):
     """Catches an optimiser, or a best place, whose memory is not in the checkpoint."""
     algorithm = train_first(gx.sghmc(REGRESSION), 12, score=lambda w, batch: -jnp.sum((w - 0.2) ** 2))

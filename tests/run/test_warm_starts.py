@@ -37,6 +37,7 @@ SAMPLERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_new_data_without_warm_up(name):
     """Another mean and no warm-up: the right moments, with step size, scales and length of the earlier run."""

@@ -29,6 +29,7 @@ def test_free_motion_is_the_exact_one(friction):
     np.testing.assert_allclose(factor @ factor.T, both[2:, 2:].T @ both[:2, 2:], rtol=1e-6, atol=1e-14)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("ordering", "order", "step"),
     [

@@ -42,6 +42,7 @@ def distances(key, algorithm, num_steps=150, num_warmup=0):
 RMSPROP = gx.metrics.RMSProp()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sampler", "metric", "settings"),
     [
@@ -69,6 +70,7 @@ def test_a_lagged_metric_rests_until_it_knows_a_gradient(key, regression):
     assert 0 < found[1] < 10.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ordering", ["paper", "baoab"])
 @pytest.mark.parametrize("num_inner_steps", [1, 3])
 def test_metric_warmup_of_momenta_keeps_the_position(key, ordering, num_inner_steps):

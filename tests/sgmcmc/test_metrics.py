@@ -249,6 +249,7 @@ class TestValues:
         state = metric.update(metric.init(nothing), nothing, nothing)
         assert metric.apply_inverse(state, nothing)["empty"].shape == (0, 4)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("settings", [{"method": "eigh"}, {"method": "newton"}, {"variant": "soap"}], ids=str)
     @pytest.mark.parametrize("shape", [(5,), (5, 1), (1, 5), (1, 1), (5, 2), (4, 1, 1), (1, 2, 3)], ids=str)
     def test_sides_of_one_entry_count_in_shampoo(self, key, shape, settings):
@@ -343,6 +344,7 @@ class TestValues:
         np.testing.assert_array_equal(early.metric.squares["w"], late.metric.squares["w"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["eigh", "newton"])
 @pytest.mark.parametrize("power", [2, 4, 8])
 def test_inverse_roots(key, method, power, dtype):

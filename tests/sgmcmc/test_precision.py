@@ -22,6 +22,7 @@ SAMPLERS = {  # with the stationary variance for a normal target, in units of th
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_posterior_of_half_precision(key, name, half):

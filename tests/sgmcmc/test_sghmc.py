@@ -81,6 +81,7 @@ class TestStationaryLaw:
         assert found.error < 0.015
         assert abs(found.bias) < 0.05
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("metric", "flow", "ordering"),
         [
@@ -197,6 +198,7 @@ def check_noise(key, metric="canonical", flow="cayley", ordering="paper"):
 
 
 class TestNoise:
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "case",
         [
@@ -258,6 +260,7 @@ class TestNoise:
         np.testing.assert_array_equal(positions[0, 0], positions[1, 0])  # of one start, without noise
         assert np.abs(positions[0, 2] - positions[1, 2]).max() > 1e-3
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "schedule",
         [
@@ -442,6 +445,7 @@ def test_a_class_is_no_metric():
         gx.sghmc(lambda x: -jnp.sum(x**2), metric=gx.metrics.RMSProp)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("size", "scale"), [(1, 0.1), (20, 0.03)])
 def test_a_frozen_monge_metric_does_not_heat_while_it_learns(key, size, scale):
     """At a weight far above the gradient's scale: in use while it learns it made the variance 90 to 10^9 times as large."""

@@ -40,6 +40,7 @@ def check_flat(key, *, sampler=gx.sgnht, deviation=4.0, **settings):
     return float(means.mean()), float(means.std() / NUM_CHAINS**0.5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("deviation", [slow(0.0), 4.0])
 def test_noise_of_unknown_size_does_not_heat(key, deviation):
     found, error = check_flat(key, deviation=deviation)
@@ -47,6 +48,7 @@ def test_noise_of_unknown_size_does_not_heat(key, deviation):
     assert abs(found - 1) < 4.5 * error + 0.01
 
 
+@pytest.mark.thorough
 def test_the_same_noise_heats_sghmc(key):
     """The noise of the test above can be seen."""
     found, _ = check_flat(key, sampler=gx.sghmc)
@@ -83,6 +85,7 @@ def test_the_friction_settles_at_what_the_noise_needs(key, temperature, deviatio
     assert found == pytest.approx(expected, rel=0.03)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("deviation", [0.0, slow(3.0)])
 def test_frames(key, deviation):
     """Catches a kinetic energy over the number of entries instead of the dimension."""

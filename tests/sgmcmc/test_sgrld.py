@@ -37,6 +37,7 @@ METRICS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 @pytest.mark.parametrize("name", METRICS)
 def test_one_step_has_the_mean_and_covariance_of_its_formula(key, name, temperature):
@@ -93,6 +94,7 @@ def variance(key, metric, *, step_size=0.01, noise=0.0, num_chains=2000, num_ste
 class TestWhatIsSampled:
     """The standard normal in one dimension; without the divergence the law is G(x) exp(-x^2 / 2)."""
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("settings", "truth", "tolerance"),
         [
@@ -110,6 +112,7 @@ class TestWhatIsSampled:
         """Catches a missing or a wrong sign of the divergence, and the paper's factor 1 - decay."""
         assert abs(variance(key, gx.metrics.Monge(alpha2=1.0, **settings)) - truth) < tolerance
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("scale", "start"),
         [(1.0, 0.0), (0.03, 100.0), slow(1.0, 100.0), slow(0.03, 0.0)],
@@ -167,6 +170,7 @@ class TestWhatIsSampled:
         assert 0.84 < variance(key_fast, fast, num_steps=6000, num_discarded=4000) < 0.94
         assert abs(variance(key_slow, slow, num_steps=20_000, num_discarded=14_000) - 1.0) < 0.05
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("gamma", "lowest", "highest"),
         [("averaged", 0.96, 1.04), slow("full", 0.5, 0.7)],
@@ -177,6 +181,7 @@ class TestWhatIsSampled:
         found = variance(key, metric, step_size=0.1, num_steps=2000, num_discarded=500)
         assert lowest < found * 0.95 < highest
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("gamma", "truth"),
         [
@@ -230,6 +235,7 @@ class TestSettings:
             key = jax.random.clone(key)
         np.testing.assert_allclose(states[0], states[1], rtol=1e-12)
 
+    @pytest.mark.thorough
     def test_dtype_is_kept(self, key, dtype):
         for metric in METRICS.values():
             algorithm = gx.sgrld(gaussian, metric=metric, step_size=0.1)
@@ -238,6 +244,7 @@ class TestSettings:
             assert jax.tree.map(lambda a: a.dtype, after) == jax.tree.map(lambda a: a.dtype, state)
             assert all(value.dtype in (dtype, bool) and value.shape == () for value in info)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
     def test_half_precision_and_empty_leaves(self, key, half):
         """A dozen steps downhill are those of double precision, but for roundings."""
@@ -337,6 +344,7 @@ class TestSettings:
         with pytest.raises(ValueError, match=f"schedules.cyclical_temperature: {message}"):
             schedules.cyclical_temperature(**({"num_iterations": 10} | arguments))
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("exploration_ratio", [0.0, 0.1])
     def test_cycles_find_modes_that_constant_steps_do_not(self, key, exploration_ratio):
         """25 normal laws of variance 0.03 on a grid (Zhang et al. 2020, figure 2); the ends of cycles have their spread."""
@@ -373,6 +381,7 @@ class TestSettings:
         with pytest.raises(TypeError, match="temperature must be a number"):
             inspect.unwrap(sampler)(gaussian, step_size=0.1, temperature=temperature)
 
+    @pytest.mark.thorough
     def test_a_metric_is_a_mass_for_sghmc(self, key):
         """With a frozen metric sghmc samples the same Gaussian, frames beside it keep their own geometry."""
         manifold = gx.Product({"frame": gx.Stiefel()})
@@ -387,6 +396,7 @@ class TestSettings:
         assert np.all(np.abs(means.mean(0) - truth) < 4.5 * error + 0.03 * truth)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
 def test_a_horseshoe_with_a_least_scale_is_sampled(key, sampler):
     """Catches the pole: without a least scale 6 per cent of the draws lie beyond 2.5, whatever the step size."""

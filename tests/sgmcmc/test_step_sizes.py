@@ -22,6 +22,7 @@ def gaussian(x):
     return -0.5 * jnp.sum(CURVATURES * x**2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("sampler", "truth"), [(gx.sgrld, 0.2 / 25), (gx.sghmc, 0.4 / 5)])
 def test_it_follows_the_largest_curvature(key, sampler, truth):
     draws = gx.sample(key, sampler(gaussian), jnp.ones(3), num_samples=5, num_warmup=60, num_chains=2, progress=False)
@@ -63,6 +64,7 @@ def tuned(key, algorithm, data, batch_size, num_warmup=400, order="independent",
     return draws["sample_stats"]["step_size"].values[:, -1], next(iter(draws["posterior"].data_vars.values())).values
 
 
+@pytest.mark.thorough
 def test_it_sees_the_whole_data(key):
     """A likelihood of 30 examples, all of them in each batch: there is no noise."""
     posterior, data = normal_mean(30)
@@ -71,6 +73,7 @@ def test_it_sees_the_whole_data(key):
     np.testing.assert_allclose(tuned(key, cold, data, 10)[0], 0.2 / 121, rtol=1e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("batch_size", [2, slow(1), slow(20)])
 def test_it_counts_the_noise_of_batches(key, batch_size):
     """Along the stiffest direction a batch's derivative has the variance N^2 / B times that of an example's, 4."""
@@ -85,6 +88,7 @@ def test_it_counts_the_noise_of_batches(key, batch_size):
     np.testing.assert_allclose(np.mean(found**-2.0), curvature / 0.16 + noise / 2.0 / (0.2 * 0.2), rtol=0.2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("order", "batch_size"), [("epochs", 50), slow("symmetric", 50), slow("epochs", 7)])
 def test_errors_that_cancel_in_a_pass_allow_larger_steps(key, order, batch_size):
     """They heat by a tenth at most, by the exact variance, and more than a twentieth; with examples left out too."""
@@ -117,6 +121,7 @@ def test_examples_that_a_pass_leaves_out_count_wholly(left_out):
     assert u == pytest.approx(alone) if left_out == 1.0 else u > 1.1 * alone
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.sgrld, SGHMC])
 def test_many_examples_in_single_precision(sampler):
     """The square of their number is no integer of 32 bits."""
@@ -162,6 +167,7 @@ def test_control_variates_make_it_larger(key):
     assert np.all(plain < large / 10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("ordering", "temperature"),
     [
@@ -186,6 +192,7 @@ def test_the_posterior_has_its_width(key, ordering, temperature):
     assert np.all((ratio > 0.85) & (ratio < 1.25)), ratio
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sampler", "start"),
     [
@@ -238,6 +245,7 @@ def regression(num_data, num_columns, is_sparse):
     return (x, y), posterior, jnp.linalg.solve(precision, x.T @ y), precision
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sampler", "options"),
     [
@@ -294,6 +302,7 @@ def test_curvatures_of_single_examples(key):
     np.testing.assert_allclose(found, expected, rtol=0.1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
 def test_curvatures_whose_square_overflows(sampler):
     with jax.enable_x64(False):
@@ -309,6 +318,7 @@ def test_curvatures_whose_square_overflows(sampler):
     np.testing.assert_allclose(draws["sample_stats"]["step_size"].values, truth, rtol=1e-2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sampler", "local"),
     [
@@ -371,6 +381,7 @@ TURNING = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("manifold", "turning", "is_complex"),
     [
@@ -388,6 +399,7 @@ def test_the_curvature_is_that_on_the_manifold(key, manifold, turning, is_comple
     np.testing.assert_allclose(found, 0.4 / np.sqrt(1e4 * turning), rtol=0.03)
 
 
+@pytest.mark.thorough
 def test_curvature_beside_a_metric(key):
     """Units of the metric on the flat leaf, where the curvature is 100 times as large as on the sphere."""
 
@@ -407,6 +419,7 @@ def test_curvature_beside_a_metric(key):
     assert 0.85 < height / (1.5 / 100) < 1.25
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("manifold", "flatness"),
     [
@@ -438,6 +451,7 @@ def directions(num_data):
     return posterior, data
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ordering", ["paper", slow("baoab")])
 def test_the_posterior_of_a_direction_has_its_width(key, ordering):
     """Batches of 20 of 1,000 examples."""
@@ -459,6 +473,7 @@ def test_the_posterior_of_a_direction_has_its_width(key, ordering):
     assert 0.85 < ratio < 1.25
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "manifold",
     [pytest.param(gx.Stiefel(), id="canonical"), slow(EMBEDDED, id="polar")],

@@ -56,6 +56,7 @@ def hamiltonian(step, friction, precision, hessians, slopes):
     )[:2, :2]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", ["sgrld", "sghmc"])
 def test_variances_below_temperature_one_are_those_of_the_closed_form(sampler, key):
     """Catches a temperature that also scales the noise of batches, and one that scales the wrong power of the noise."""

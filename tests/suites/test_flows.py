@@ -154,6 +154,7 @@ def in_both_precisions(cases) -> list:
     return both
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("case", "dtype"), in_both_precisions(marked(CASES)))
 def test_flow_keeps_its_laws(case, dtype, key):
     """The table of laws says which fault shows where."""
@@ -361,6 +362,7 @@ def check_long_run(case: Case, dtype, key) -> None:
     assert error < 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("shape", "is_complex"),
     [

@@ -163,6 +163,7 @@ def check_symplectic(manifold, shape, is_complex, key) -> None:
         assert symplectic > 1e-2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("shape", "is_complex"),
     [

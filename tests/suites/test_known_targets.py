@@ -313,6 +313,7 @@ COMBINATIONS = [
 ] + ADJUSTED
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "metric", "flow", "target"),
     [pytest.param(*c, id="-".join(c), marks=[] if c in FAST else [pytest.mark.slow]) for c in COMBINATIONS],
@@ -354,6 +355,7 @@ VON_MISES_FISHER = {  # manifold, shape, step size of HMC
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("geometry", VON_MISES_FISHER)
 @pytest.mark.parametrize("name", ["hmc", slow("nuts"), slow("adjusted_mclmc")])
 def test_mean_direction_of_von_mises_fisher(name, geometry, key):

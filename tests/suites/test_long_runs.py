@@ -9,6 +9,7 @@ import geodax as gx
 from tests.marks import slow
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("metric", ["canonical", "embedded", slow("literal")])
 def test_orthogonality_survives_a_million_single_precision_steps(key, metric):
     """The worst residual along the path stays below 1e-5 (a flow whose errors feed on themselves fails within hundreds)."""

@@ -74,6 +74,7 @@ def smallest_ess(position: np.ndarray) -> float:
     return min(float(arviz.ess(position[..., i], method="mean")) for i in range(position.shape[-1]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gaussian", slow("banana")])
 @pytest.mark.parametrize("sampler", ["hmc", "nuts"])
 def test_agrees_with_blackjax(sampler, name, key):

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import geodax as gx
 from tests.suites.stochastic import bias, chain_means
@@ -68,6 +69,7 @@ def test_sphere(key):
     check_sphere(key)
 
 
+@pytest.mark.thorough
 def test_conjugate_mean(key):
     check_conjugate_mean(key)
 

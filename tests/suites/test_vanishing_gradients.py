@@ -74,6 +74,7 @@ def check_mass(key, name, way="given", is_observed=False, sampler="sgrld"):
         assert 0.5 < square < 1.6, (leaf, square)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "is_observed"),
     [("rmsprop", False), ("rmsprop-averaged", False), ("monge", False), ("shampoo", False), ("soap", True)],

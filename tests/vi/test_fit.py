@@ -168,6 +168,7 @@ def toy(number=48):
     return x, np.sin(x[:, 0]).astype(np.float32)
 
 
+@pytest.mark.thorough
 def test_interrupted_is_uninterrupted(tmp_path, monkeypatch, key):
     """Stopped by a signal and resumed: the same bits, whatever the chunks were."""
     k = jax.random.key(3)

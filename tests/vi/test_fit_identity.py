@@ -61,6 +61,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_fit_does_not_go_on_from_a_checkpoint(tmp_path, name):
     """Catches an old fit that is returned for a new question, and one half of which is of one prior, half of another."""

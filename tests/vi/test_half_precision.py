@@ -134,6 +134,7 @@ def test_chains_of_half_precision_are_trained(dtype):
     np.testing.assert_allclose(np.asarray(state.position, np.float64), SLOPE * COUNT / (COUNT + 1), atol=0.03)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", HALVES)
 def test_histories_of_many_data_and_steps_are_those_of_single_precision(dtype):
     """Catches bounds of more than 65,504, which float16 has not, and sums of many steps that stand still."""
@@ -175,6 +176,7 @@ def natural():
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("method", ["ivon", "noisy_kfac"])
 def test_natural_gradients_of_half_precision_are_those_of_single_precision(natural, method, dtype):
@@ -196,6 +198,7 @@ def test_natural_gradients_of_half_precision_are_those_of_single_precision(natur
     np.testing.assert_allclose(*tails, atol=0.5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", HALVES)
 def test_divergences_of_many_parameters_are_those_of_single_precision(dtype):
     """Catches sums of more than 65,504, which float16 has not, and squares of small deviations, which it rounds to 0."""

@@ -85,6 +85,7 @@ def test_stationary_precision_is_that_of_the_mean_field_optimum(stationary, regr
     within(precisions, exact, bias=0.01 if name == "ivon" else 0.0)
 
 
+@pytest.mark.thorough
 def test_a_step_of_noisy_kfac_is_its_formula(regression, key):
     """Catches inputs, gradients and examples of a layer mixed up; with many data weights are drawn at their mean."""
     n, rate, beta2, damping = 2**31 - 1, 0.3, 0.9, 0.05
@@ -160,6 +161,7 @@ def fitted(name, classes, **options):
     return vi.fit(jax.random.key(4), network, nn.CategoricalLikelihood(), classes, algorithm=algorithm, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", METHODS)
 def test_fits_resume_and_posteriors_agree_with_their_draws(name, classes, tmp_path, key):
     """Catches states that checkpoints lose, and draws, densities and divergences of different distributions."""

@@ -47,6 +47,7 @@ def fitted(key, make, start, devices=None, **settings):
     return q, jax.tree.map(np.asarray, (q.mean, q.sample(jax.random.key(1)), q.kl(), fit.history.elbo, outputs))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("make", [vi.ivon, vi.vogn, slow(noisy_adam)])
 def test_a_fit_of_a_split_network_is_that_of_a_whole_one(key, make):
     """Catches other noise, squares of sums in place of sums of squares, and states that are whole."""
@@ -58,6 +59,7 @@ def test_a_fit_of_a_split_network_is_that_of_a_whole_one(key, make):
         assert (x.size % 2 == 1) == x.sharding.is_fully_replicated, name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("widths", [(8,), slow((80, 80))])
 def test_noisy_kfac_of_a_split_network(key, widths):
     """Beyond the first eigenvectors, after 8 steps; catches other targets or noise, and factors that are whole."""
@@ -77,6 +79,7 @@ def test_noisy_kfac_of_a_split_network(key, widths):
         assert x.sharding.is_fully_replicated == y.sharding.is_fully_replicated, x.shape
 
 
+@pytest.mark.thorough
 def test_draws_of_split_arrays_are_those_of_the_vector(key):
     """Catches counters of the generator that begin anew in each array, and densities without an array."""
     plain = network(widths=(64,), dtype=jnp.float32)
@@ -120,6 +123,7 @@ def test_only_the_likelihood_gathers():
     assert program.memory_analysis().argument_size_in_bytes < 1.1 * state / 2 + others
 
 
+@pytest.mark.thorough
 def test_noisy_kfac_gathers_for_the_likelihood_and_for_new_eigenvectors():
     """Catches factors that are whole between steps, means that are products of gathered factors in each step."""
     mesh, likelihood = gx.device_mesh(chain=1, model=2), lambda f, x: -jnp.sum(jax.vmap(f)(x) ** 2, axis=-1)

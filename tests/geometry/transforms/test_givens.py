@@ -175,6 +175,7 @@ def test_epsilon_restricts_the_density():
     assert_agree(weight[:, None], [share])
 
 
+@pytest.mark.thorough
 def test_center_is_the_middle_of_the_chart():
     for n, p in ((5, 3), (3, 3), (4, 1)):
         q = jnp.asarray(references.haar_frames(np.random.default_rng(7), 3, n, p)[0])
@@ -203,6 +204,7 @@ def wrapped_target(t):
     return unconstrain(lambda q: -2.0 * q[0, 0], t)
 
 
+@pytest.mark.thorough
 def test_chains_walk_round_the_circle(key):
     """All start on one side of the cut, with trajectories that cannot go round the other way in one step."""
     u = wrapped_target(Givens(2, 1, wrap="circle"))
@@ -242,6 +244,7 @@ def test_wrong_options_are_refused(options, message):
         Givens(3, 2, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(4, 2), (3, 3), (40, 3)])
 def test_derivatives_in_both_modes_and_twice(shape):
     """Forward mode is the transpose of reverse mode, and second derivatives agree with differences."""

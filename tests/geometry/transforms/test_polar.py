@@ -12,6 +12,7 @@ from geodax.geometry.transforms.polar import polar
 SHAPES = [(1, 1), (4, 1), (3, 2), (7, 3), (4, 4), (20, 5)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", SHAPES)
 def test_factor_is_that_of_the_polar_decomposition(shape, key, dtype):
     """SciPy's, which goes through a singular value decomposition."""
@@ -29,6 +30,7 @@ def repeated(n: int, p: int) -> jax.Array:
     return 2.0 * jnp.linalg.qr(jax.random.normal(jax.random.key(5), (n, p)))[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(4, 1), (3, 2), (7, 3), (4, 4)])
 @pytest.mark.parametrize("where", ["generic", "repeated"])
 def test_derivatives_agree_with_differences(shape, where, key):

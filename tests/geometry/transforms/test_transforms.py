@@ -95,6 +95,7 @@ def check_log_volume(transform: AbstractTransform, key) -> None:
     np.testing.assert_allclose(found["log_volume"], found["gram"], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", ALL)
 def test_there_and_back(case, key, dtype):
     """Orthonormality, both inverses, the parts against the whole, dtypes, and volumes of charts."""
@@ -165,12 +166,14 @@ def check_uniform_law(case: Case, seed: int = 2, num: int = 100_000) -> None:
     assert_agree(weight[:, None] * np.stack(values, axis=1), case.share * np.asarray(truth))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", [p for p in ALL if p.id != "CayleyChart-6x6"])
 def test_reference_law_is_uniform(case):
     """A wrong exponent, sign or constant of a log volume; a redundant law that is not the one for which the map is Haar."""
     check_uniform_law(case)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", ALL)
 def test_gradients_are_finite_far_out_and_at_zero(case, dtype):
     transform = case.transform
@@ -225,6 +228,7 @@ def check_nuts(transform, target, key) -> None:
     assert_agree(chains.means, truth.mean, spread=truth.spread, max_bias=0.03)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("target", "name"),
     [
