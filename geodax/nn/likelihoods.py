@@ -3,18 +3,18 @@ r"""Log likelihoods of the examples of a batch, for :class:`geodax.Posterior`.
 With the outputs :math:`f` of a network at an example, and a parameter :math:`s` of the position
 (:class:`~geodax.nn.WithNoise`) or a given one,
 
-=============================================  =====================================================================
-likelihood                                     distribution of the target
-=============================================  =====================================================================
-:class:`CategoricalLikelihood`                 class k with probability :math:`e^{f_k} / \sum_j e^{f_j}`
-:class:`~geodax.nn.WithCutPoints`              ordered classes: a network whose outputs are categorical logits
-:class:`GaussianLikelihood`                    :math:`N(f, s^2)`; several targets: the same or each its own :math:`s`
-:class:`~geodax.nn.HeteroscedasticLikelihood`  :math:`N(f_1, e^{2 f_2})`
-:class:`~geodax.nn.StudentTLikelihood`         :math:`f + s\, t_\nu`
-:class:`~geodax.nn.PoissonLikelihood`          Poisson with mean :math:`e^f`
-:class:`~geodax.nn.NegativeBinomialLikelihood` counts of mean :math:`m = e^f`, variance :math:`m + s^2 m^2`
-:class:`~geodax.nn.CustomLikelihood`           a function of outputs and target
-=============================================  =====================================================================
+==============================================  =====================================================================
+likelihood                                      distribution of the target
+==============================================  =====================================================================
+:class:`CategoricalLikelihood`                  class k with probability :math:`e^{f_k} / \sum_j e^{f_j}`
+:class:`~geodax.nn.WithCutPoints`               ordered classes: a network whose outputs are categorical logits
+:class:`GaussianLikelihood`                     :math:`N(f, s^2)`; several targets: the same or each its own :math:`s`
+:class:`~geodax.nn.HeteroscedasticLikelihood`   :math:`N(f_1, e^{2 f_2})`
+:class:`~geodax.nn.StudentTLikelihood`          :math:`f + s\, t_\nu`
+:class:`~geodax.nn.PoissonLikelihood`           Poisson with mean :math:`e^f`
+:class:`~geodax.nn.NegativeBinomialLikelihood`  counts of mean :math:`m = e^f`, variance :math:`m + s^2 m^2`
+:class:`~geodax.nn.CustomLikelihood`            a function of outputs and target
+==============================================  =====================================================================
 
 A batch is a pair ``(x, y)``. A position that is a network is called on each row of ``x`` under ``jax.vmap``; for other
 positions ``apply(position, x)`` returns the outputs for all rows. For half-precision outputs the log likelihood is
