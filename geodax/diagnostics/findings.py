@@ -22,9 +22,10 @@ from geodax._wording import in_python
 from geodax.diagnostics import remedies
 from geodax.diagnostics.chain_statistics import LARGEST_RHAT, rhat_bounds
 from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
-from geodax.diagnostics.finding import Finding
+from geodax.diagnostics.finding import Finding, share
 from geodax.diagnostics.funnels import falling_acceptance
 from geodax.diagnostics.movement import hardly_moving
+from geodax.diagnostics.rounding import equal_but_for_rounding, off_manifold, rounded_density
 from geodax.diagnostics.summary import (
     Summary,
     SummaryRow,
@@ -79,8 +80,8 @@ def check(
         draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws, or a group of a
             DataTree.
         sample_stats: The sampler's statistics of shape (chain, draw) by name. Used if present: ``is_divergent``,
-            ``is_finite``, ``energy``, ``num_integration_steps``, ``residual``, ``potential``, ``step_size`` and
-            ``temperature``.
+            ``is_finite``, ``energy``, ``logdensity`` and ``acceptance_rate`` with the dtype of the run,
+            ``num_integration_steps``, ``residual``, ``potential``, ``step_size`` and ``temperature``.
         max_num_integration_steps: The maximal number of steps of a trajectory (a NUTS sampler of tree depth d:
             ``2**d - 1``); None for a sampler with a fixed number of steps.
         residual_bound: The largest distance from the manifold that is attributed to rounding. None: the machine
@@ -102,10 +103,11 @@ def check(
     still = {name: is_still(values) for name, values in draws.items() if 0 not in values.shape}
     findings = [
         *_non_finite(draws),
+        *rounded_density(stats),
         *_chains_that_never_moved(still),
         *_stopped(stats),
         *_divergences(stats),
-        *_residuals(stats, residual_bound),
+        *off_manifold(stats, residual_bound),
         *_few_draws(num_chains, num_draws, num_superchains),
         *_energy(draws, stats),
         *_drift(stats),
@@ -115,6 +117,7 @@ def check(
     ]
     if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
         rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
+        findings += equal_but_for_rounding(draws, stats, rows)
         rhats, sizes = rhats_with_sizes(draws, rows)
         bounds = rhat_bounds(rhats, sizes, num_chains, num_draws, num_superchains)
         findings += _disagreeing_chains(
@@ -172,7 +175,7 @@ def _stopped(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
         yield Finding(
             "severe",
             "Non-finite steps",
-            f"{_share(~is_finite.astype(bool))} had a non-finite gradient or position; none should.",
+            f"{share(~is_finite.astype(bool))} had a non-finite gradient or position; none should.",
             "Use a smaller step size, clip or rescale the inputs, and look for overflow in single precision.",
         )
 
@@ -183,26 +186,9 @@ def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
         yield Finding(
             "severe" if is_divergent.mean() > 0.01 else "warning",
             "Divergent trajectories",
-            f"{_share(is_divergent)} diverged: the integrator failed in a region of high curvature, "
+            f"{share(is_divergent)} diverged: the integrator failed in a region of high curvature, "
             "which the draws then miss. There should be none.",
             remedies.of_divergences(),
-        )
-
-
-def _residuals(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator[Finding]:
-    residual = statistic(stats, "residual")
-    if residual is None:
-        return
-    if bound is None:
-        bound = float(np.finfo(residual.dtype).eps) ** (2 / 3)
-    is_off = ~(residual <= bound)
-    if is_off.any():
-        yield Finding(
-            "severe",
-            "Draws off the manifold",
-            f"{_share(is_off)} are further from the manifold than {bound:.1e}, the furthest one by "
-            f"{residual.max():.1e}; rounding in {residual.dtype} alone stays below that.",
-            "Sample in double precision, or use a smaller step size; project stored draws with `manifold.nearest`.",
         )
 
 
@@ -324,7 +310,7 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
         yield Finding(
             "warning" if is_cut.mean() > 0.05 else "note",
             "Trajectories cut at the maximal length",
-            f"{_share(is_cut)} reached the maximum of {maximum} integration steps before the trajectory "
+            f"{share(is_cut)} reached the maximum of {maximum} integration steps before the trajectory "
             "turned back. The draws are valid, but each is expensive and moves less than it could.",
             "Warm up longer so that step size and scales fit"
             + in_python(", rescale the parameters, or allow deeper trees.", "."),
@@ -380,11 +366,6 @@ def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: s
                 f"Draw about {np.ceil(least / max(low[0][0], 1)):.0f} times as many, or warm up longer so "
                 "that the chain mixes better.",
             )
-
-
-def _share(is_affected: Bool[np.ndarray, "chain draw"]) -> str:
-    count = int(np.sum(is_affected))
-    return f"{count} of {np.size(is_affected)} iterations ({100 * np.mean(is_affected):.3g} %)"
 
 
 def _chains(is_affected: Bool[np.ndarray, " chain"]) -> str:
