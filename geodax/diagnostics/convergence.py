@@ -46,6 +46,7 @@ from geodax.diagnostics.chain_statistics import (
 from geodax.run.blocks import number_blocks
 
 MINIMUM_DRAWS = 4
+FEW_DRAWS = 100  # below, estimates are themselves uncertain
 """Number of draws per chain below which every statistic is NaN: each half of a chain needs a variance."""
 
 _BLOCK_SIZE = 2**17

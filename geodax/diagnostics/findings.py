@@ -21,7 +21,8 @@ from geodax import _checks
 from geodax._wording import in_python
 from geodax.diagnostics import remedies
 from geodax.diagnostics.chain_statistics import LARGEST_RHAT, rhat_bounds
-from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
+from geodax.diagnostics.convergence import FEW_DRAWS, MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
+from geodax.diagnostics.drifts import drifting, rising
 from geodax.diagnostics.finding import Finding, share
 from geodax.diagnostics.funnels import falling_acceptance
 from geodax.diagnostics.movement import hardly_moving
@@ -53,11 +54,9 @@ __all__ = [
 ]
 
 _SMALLEST_ESS_PER_CHAIN = 100
-_LARGEST_DRIFT = 4.0  # in standard errors, as if halves were single draws
 _SMALLEST_E_BFMI = 0.3
 _E_BFMI_OF_FUNNELS = 0.5  # below, and the acceptance rate falls with one number
 _LARGEST_FALL = 0.3  # rank correlation of the acceptance rate with a number
-_FEW_DRAWS = 100
 _NAMES_SHOWN = 5
 
 
@@ -101,6 +100,7 @@ def check(
     draws = as_variables(draws)
     num_chains, num_draws = chains_and_draws(draws)
     still = {name: is_still(values) for name, values in draws.items() if 0 not in values.shape}
+    climbing = list(rising(stats))
     findings = [
         *_non_finite(draws),
         *rounded_density(stats),
@@ -109,8 +109,8 @@ def check(
         *_divergences(stats),
         *off_manifold(stats, residual_bound),
         *_few_draws(num_chains, num_draws, num_superchains),
-        *_energy(draws, stats),
-        *_drift(stats),
+        *(climbing or _energy(draws, stats)),
+        *drifting(stats),
         *_movement(draws, stats, num_superchains, configurational_temperature),
         *_without_bound(stats),
         *_long_trajectories(stats, max_num_integration_steps),
@@ -125,7 +125,7 @@ def check(
         )
         if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
             findings += _few_effective_draws(rows, num_superchains, "superchain")
-        elif num_draws >= _FEW_DRAWS:
+        elif num_draws >= FEW_DRAWS:
             findings += _few_effective_draws(rows, num_chains, "chain")
     return sorted(findings, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
 
@@ -186,8 +186,8 @@ def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
         yield Finding(
             "severe" if is_divergent.mean() > 0.01 else "warning",
             "Divergent trajectories",
-            f"{share(is_divergent)} diverged: the integrator failed in a region of high curvature, "
-            "which the draws then miss. There should be none.",
+            f"{share(is_divergent)} diverged: the integrator failed in a region of high curvature, which the draws "
+            "then miss, or met a log density that is not finite. There should be none.",
             remedies.of_divergences(),
         )
 
@@ -195,12 +195,12 @@ def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
 def _few_draws(num_chains: int, num_draws: int, num_superchains: int | None) -> Iterator[Finding]:
     if num_superchains is not None:
         draws_of_one = num_chains * num_draws // num_superchains
-        if draws_of_one < _FEW_DRAWS:
+        if draws_of_one < FEW_DRAWS:
             yield Finding(
                 "warning",
                 "Too few draws to diagnose",
                 f"A superchain has {draws_of_one} draws ({num_chains // num_superchains} chains of {num_draws}); below "
-                f"{_FEW_DRAWS} nested R-hat is near {LARGEST_RHAT} even for independent draws.",
+                f"{FEW_DRAWS} nested R-hat is near {LARGEST_RHAT} even for independent draws.",
                 "Continue the run, or use more chains per superchain.",
             )
     elif num_draws < MINIMUM_DRAWS:
@@ -211,11 +211,11 @@ def _few_draws(num_chains: int, num_draws: int, num_superchains: int | None) -> 
             f"{MINIMUM_DRAWS}.",
             "Continue the run: 1000 draws per chain are a common start.",
         )
-    elif num_draws < _FEW_DRAWS:
+    elif num_draws < FEW_DRAWS:
         yield Finding(
             "warning",
             "Too few draws to diagnose",
-            f"The number of draws per chain is {num_draws}; below {_FEW_DRAWS} R-hat and the effective sample "
+            f"The number of draws per chain is {num_draws}; below {FEW_DRAWS} R-hat and the effective sample "
             "size are themselves uncertain, and a stuck chain may not be detected.",
             "Continue the run: 1000 draws per chain are a common start.",
         )
@@ -231,7 +231,7 @@ def _few_draws(num_chains: int, num_draws: int, num_superchains: int | None) -> 
 
 def _energy(draws: Mapping[str, Any], stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     energy, acceptance_rate = statistic(stats, "energy"), statistic(stats, "acceptance_rate")
-    if energy is None or energy.shape[1] < _FEW_DRAWS:
+    if energy is None or energy.shape[1] < FEW_DRAWS:
         return
     fraction = e_bfmi(energy)
     if acceptance_rate is not None and (fraction < _E_BFMI_OF_FUNNELS).any():
@@ -254,27 +254,6 @@ def _energy(draws: Mapping[str, Any], stats: Mapping[str, np.ndarray]) -> Iterat
             f"The E-BFMI of {_chains(is_low)} is as low as {fraction[is_low].min():.2f}; "
             f"{_SMALLEST_E_BFMI} or more was expected. The tails of the posterior may be missing.",
             remedies.of_slow_energy(),
-        )
-
-
-def _drift(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
-    potential = statistic(stats, "potential")
-    if potential is None or potential.shape[1] < _FEW_DRAWS or not np.isfinite(potential).all():
-        return
-    first, second = np.array_split(potential.astype(np.float64), 2, axis=1)
-    width = np.sqrt((first.var(axis=1) + second.var(axis=1)) / 2)
-    change = (second.mean(axis=1) - first.mean(axis=1)) / np.where(width > 0, width, np.inf)
-    # a chain that moves as slowly as a random walk changes by two widths in one direction or the other
-    if abs(change.mean()) * np.sqrt(len(change)) > _LARGEST_DRIFT:
-        falls = change.mean() < 0
-        yield Finding(
-            "warning",
-            "Chains that have not converged",
-            f"Between the halves of the draws the potential {'falls' if falls else 'rises'} by "
-            f"{abs(change.mean()):.1f} times its own standard deviation in the mean of the chains, from "
-            f"{first.mean():.6g} to {second.mean():.6g}: the chains "
-            + ("still approach the data." if falls else "still spread from their initial positions."),
-            remedies.of_drifts(),
         )
 
 
@@ -327,7 +306,9 @@ def _disagreeing_chains(
     if num_chains < 2 or not high:
         return
     bound, high = min(bound for _, bound in high), [row for row, _ in high]
-    advice = "Continue with a longer warm-up, and compare the chains: are they in different modes?"
+    advice = "Continue with a longer warm-up, and compare the chains: are they in different modes" + in_python(
+        ", or does a variable lack a proper prior?", "?"
+    )
     names = ", ".join(f"`{n}`" for n in orthonormal if any(row.name.startswith(f"{n}[") for row in high))
     if names:
         advice += (

@@ -486,6 +486,57 @@ def test_numbers_that_steps_no_longer_change_are_named(key):
     assert check_of(jnp.float64) == []
 
 
+@pytest.mark.parametrize(
+    ("logdensity", "rises"),
+    [
+        (lambda x: 0.01 * x[0] ** 2 - 0.5 * x[1] ** 2, True),
+        (lambda x: 1e-4 * x[0] ** 2 - 0.5 * x[1] ** 2, True),
+        (lambda x: -0.5 * x[1] ** 2, False),
+        (lambda x: -jnp.sum(jnp.log1p(x**2)), False),
+        (lambda x: -0.25 * jnp.log1p(x[0] ** 2) - 0.5 * x[1] ** 2, False),
+        (lambda x: -0.5 * (x[0] / 3) ** 2 - 0.5 * jnp.exp(-x[0]) * x[1] ** 2 - 0.5 * x[0], False),
+    ],
+    ids=["without maximum", "hardly curved", "flat", "Cauchy", "improper tails", "funnel"],
+)
+def test_a_log_density_without_maximum_is_named_in_place_of_a_funnel(key, logdensity, rises):
+    tree = gx.sample(
+        key,
+        gx.nuts(logdensity),
+        lambda key: jax.random.normal(key, (2,)),
+        num_samples=400,
+        num_warmup=200,
+        progress=False,
+    )
+    found = titles(check(tree["posterior"], tree["sample_stats"]))
+    assert ("A log density that keeps rising" in found) == rises
+    assert not (rises and "A funnel" in found)
+
+
+@pytest.mark.parametrize("coefficient", [0.9, 0.999, 0.9999])
+def test_log_densities_that_move_slowly_do_not_keep_rising(coefficient):
+    """Also of one chain; and a chain that repeats one point does not rise."""
+    generator = np.random.default_rng(9)
+    for lp in autoregressive(generator, coefficient, (300, 400)):
+        for values in (lp, -(lp**2), 0 * lp):
+            draws, stats = {"x": generator.standard_normal((1, 400))}, {"lp": values[None]}
+            assert "A log density that keeps rising" not in titles(check(draws, stats))
+
+
+def test_divergences_name_both_causes(key):
+    tree = gx.sample(
+        key,
+        gx.nuts(lambda x: jnp.where(x[0] > 0.5, jnp.nan, -0.5 * jnp.sum(x**2))),
+        jnp.zeros(2),
+        num_samples=200,
+        num_warmup=200,
+        progress=False,
+    )
+    finding = check(tree["posterior"], tree["sample_stats"])[0]
+    assert finding.title == "Divergent trajectories"
+    assert "a log density that is not finite" in finding.detail
+    assert "the logarithm of a positive one" in finding.advice
+
+
 def test_statistics_are_found_by_the_names_of_arviz(draws):
     stats = {"diverging": np.ones((4, 500), bool), "n_steps": np.full((4, 500), 7)}
     found = titles(check(draws, stats, max_num_integration_steps=7))
