@@ -47,6 +47,8 @@ from geodax.run.blocks import number_blocks
 
 MINIMUM_DRAWS = 4
 """Number of draws per chain below which every statistic is NaN: each half of a chain needs a variance."""
+FEW_DRAWS = 100
+"""Number of draws per chain below which the statistics are themselves uncertain."""
 
 _BLOCK_SIZE = 2**17
 """Number of values processed at once: it bounds the memory of the transforms and keeps them in cache."""

@@ -2,6 +2,9 @@
 
 from typing import Literal, NamedTuple
 
+import numpy as np
+from jaxtyping import Bool
+
 
 class Finding(NamedTuple):
     """One finding.
@@ -21,3 +24,9 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.title}. {self.detail} {self.advice}"
+
+
+def share(is_affected: Bool[np.ndarray, "chain draw"]) -> str:
+    """Number and percentage of the iterations that are affected."""
+    count = int(np.sum(is_affected))
+    return f"{count} of {np.size(is_affected)} iterations ({100 * np.mean(is_affected):.3g} %)"

@@ -21,10 +21,12 @@ from geodax import _checks
 from geodax._wording import in_python
 from geodax.diagnostics import remedies
 from geodax.diagnostics.chain_statistics import LARGEST_RHAT, rhat_bounds
-from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
-from geodax.diagnostics.finding import Finding
+from geodax.diagnostics.convergence import FEW_DRAWS, MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
+from geodax.diagnostics.drifts import drifting, rising
+from geodax.diagnostics.finding import Finding, share
 from geodax.diagnostics.funnels import falling_acceptance
 from geodax.diagnostics.movement import hardly_moving
+from geodax.diagnostics.rounding import equal_but_for_rounding, off_manifold, rounded_density
 from geodax.diagnostics.summary import (
     Summary,
     SummaryRow,
@@ -52,11 +54,9 @@ __all__ = [
 ]
 
 _SMALLEST_ESS_PER_CHAIN = 100
-_LARGEST_DRIFT = 4.0  # in standard errors, as if halves were single draws
 _SMALLEST_E_BFMI = 0.3
 _E_BFMI_OF_FUNNELS = 0.5  # below, and the acceptance rate falls with one number
 _LARGEST_FALL = 0.3  # rank correlation of the acceptance rate with a number
-_FEW_DRAWS = 100
 _NAMES_SHOWN = 5
 
 
@@ -79,8 +79,8 @@ def check(
         draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws, or a group of a
             DataTree.
         sample_stats: The sampler's statistics of shape (chain, draw) by name. Used if present: ``is_divergent``,
-            ``is_finite``, ``energy``, ``num_integration_steps``, ``residual``, ``potential``, ``step_size`` and
-            ``temperature``.
+            ``is_finite``, ``energy``, ``logdensity`` and ``acceptance_rate`` with the dtype of the run,
+            ``num_integration_steps``, ``residual``, ``potential``, ``step_size`` and ``temperature``.
         max_num_integration_steps: The maximal number of steps of a trajectory (a NUTS sampler of tree depth d:
             ``2**d - 1``); None for a sampler with a fixed number of steps.
         residual_bound: The largest distance from the manifold that is attributed to rounding. None: the machine
@@ -100,21 +100,24 @@ def check(
     draws = as_variables(draws)
     num_chains, num_draws = chains_and_draws(draws)
     still = {name: is_still(values) for name, values in draws.items() if 0 not in values.shape}
+    climbing = list(rising(stats))
     findings = [
         *_non_finite(draws),
+        *rounded_density(stats),
         *_chains_that_never_moved(still),
         *_stopped(stats),
         *_divergences(stats),
-        *_residuals(stats, residual_bound),
+        *off_manifold(stats, residual_bound),
         *_few_draws(num_chains, num_draws, num_superchains),
-        *_energy(draws, stats),
-        *_drift(stats),
+        *(climbing or _energy(draws, stats)),
+        *drifting(stats),
         *_movement(draws, stats, num_superchains, configurational_temperature),
         *_without_bound(stats),
         *_long_trajectories(stats, max_num_integration_steps),
     ]
     if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
         rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
+        findings += equal_but_for_rounding(draws, stats, rows)
         rhats, sizes = rhats_with_sizes(draws, rows)
         bounds = rhat_bounds(rhats, sizes, num_chains, num_draws, num_superchains)
         findings += _disagreeing_chains(
@@ -122,7 +125,7 @@ def check(
         )
         if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
             findings += _few_effective_draws(rows, num_superchains, "superchain")
-        elif num_draws >= _FEW_DRAWS:
+        elif num_draws >= FEW_DRAWS:
             findings += _few_effective_draws(rows, num_chains, "chain")
     return sorted(findings, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
 
@@ -172,7 +175,7 @@ def _stopped(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
         yield Finding(
             "severe",
             "Non-finite steps",
-            f"{_share(~is_finite.astype(bool))} had a non-finite gradient or position; none should.",
+            f"{share(~is_finite.astype(bool))} had a non-finite gradient or position; none should.",
             "Use a smaller step size, clip or rescale the inputs, and look for overflow in single precision.",
         )
 
@@ -183,38 +186,21 @@ def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
         yield Finding(
             "severe" if is_divergent.mean() > 0.01 else "warning",
             "Divergent trajectories",
-            f"{_share(is_divergent)} diverged: the integrator failed in a region of high curvature, "
-            "which the draws then miss. There should be none.",
+            f"{share(is_divergent)} diverged: the integrator failed in a region of high curvature, which the draws "
+            "then miss, or met a log density that is not finite. There should be none.",
             remedies.of_divergences(),
-        )
-
-
-def _residuals(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator[Finding]:
-    residual = statistic(stats, "residual")
-    if residual is None:
-        return
-    if bound is None:
-        bound = float(np.finfo(residual.dtype).eps) ** (2 / 3)
-    is_off = ~(residual <= bound)
-    if is_off.any():
-        yield Finding(
-            "severe",
-            "Draws off the manifold",
-            f"{_share(is_off)} are further from the manifold than {bound:.1e}, the furthest one by "
-            f"{residual.max():.1e}; rounding in {residual.dtype} alone stays below that.",
-            "Sample in double precision, or use a smaller step size; project stored draws with `manifold.nearest`.",
         )
 
 
 def _few_draws(num_chains: int, num_draws: int, num_superchains: int | None) -> Iterator[Finding]:
     if num_superchains is not None:
         draws_of_one = num_chains * num_draws // num_superchains
-        if draws_of_one < _FEW_DRAWS:
+        if draws_of_one < FEW_DRAWS:
             yield Finding(
                 "warning",
                 "Too few draws to diagnose",
                 f"A superchain has {draws_of_one} draws ({num_chains // num_superchains} chains of {num_draws}); below "
-                f"{_FEW_DRAWS} nested R-hat is near {LARGEST_RHAT} even for independent draws.",
+                f"{FEW_DRAWS} nested R-hat is near {LARGEST_RHAT} even for independent draws.",
                 "Continue the run, or use more chains per superchain.",
             )
     elif num_draws < MINIMUM_DRAWS:
@@ -225,11 +211,11 @@ def _few_draws(num_chains: int, num_draws: int, num_superchains: int | None) -> 
             f"{MINIMUM_DRAWS}.",
             "Continue the run: 1000 draws per chain are a common start.",
         )
-    elif num_draws < _FEW_DRAWS:
+    elif num_draws < FEW_DRAWS:
         yield Finding(
             "warning",
             "Too few draws to diagnose",
-            f"The number of draws per chain is {num_draws}; below {_FEW_DRAWS} R-hat and the effective sample "
+            f"The number of draws per chain is {num_draws}; below {FEW_DRAWS} R-hat and the effective sample "
             "size are themselves uncertain, and a stuck chain may not be detected.",
             "Continue the run: 1000 draws per chain are a common start.",
         )
@@ -245,7 +231,7 @@ def _few_draws(num_chains: int, num_draws: int, num_superchains: int | None) -> 
 
 def _energy(draws: Mapping[str, Any], stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     energy, acceptance_rate = statistic(stats, "energy"), statistic(stats, "acceptance_rate")
-    if energy is None or energy.shape[1] < _FEW_DRAWS:
+    if energy is None or energy.shape[1] < FEW_DRAWS:
         return
     fraction = e_bfmi(energy)
     if acceptance_rate is not None and (fraction < _E_BFMI_OF_FUNNELS).any():
@@ -268,27 +254,6 @@ def _energy(draws: Mapping[str, Any], stats: Mapping[str, np.ndarray]) -> Iterat
             f"The E-BFMI of {_chains(is_low)} is as low as {fraction[is_low].min():.2f}; "
             f"{_SMALLEST_E_BFMI} or more was expected. The tails of the posterior may be missing.",
             remedies.of_slow_energy(),
-        )
-
-
-def _drift(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
-    potential = statistic(stats, "potential")
-    if potential is None or potential.shape[1] < _FEW_DRAWS or not np.isfinite(potential).all():
-        return
-    first, second = np.array_split(potential.astype(np.float64), 2, axis=1)
-    width = np.sqrt((first.var(axis=1) + second.var(axis=1)) / 2)
-    change = (second.mean(axis=1) - first.mean(axis=1)) / np.where(width > 0, width, np.inf)
-    # a chain that moves as slowly as a random walk changes by two widths in one direction or the other
-    if abs(change.mean()) * np.sqrt(len(change)) > _LARGEST_DRIFT:
-        falls = change.mean() < 0
-        yield Finding(
-            "warning",
-            "Chains that have not converged",
-            f"Between the halves of the draws the potential {'falls' if falls else 'rises'} by "
-            f"{abs(change.mean()):.1f} times its own standard deviation in the mean of the chains, from "
-            f"{first.mean():.6g} to {second.mean():.6g}: the chains "
-            + ("still approach the data." if falls else "still spread from their initial positions."),
-            remedies.of_drifts(),
         )
 
 
@@ -324,7 +289,7 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
         yield Finding(
             "warning" if is_cut.mean() > 0.05 else "note",
             "Trajectories cut at the maximal length",
-            f"{_share(is_cut)} reached the maximum of {maximum} integration steps before the trajectory "
+            f"{share(is_cut)} reached the maximum of {maximum} integration steps before the trajectory "
             "turned back. The draws are valid, but each is expensive and moves less than it could.",
             "Warm up longer so that step size and scales fit"
             + in_python(", rescale the parameters, or allow deeper trees.", "."),
@@ -341,7 +306,9 @@ def _disagreeing_chains(
     if num_chains < 2 or not high:
         return
     bound, high = min(bound for _, bound in high), [row for row, _ in high]
-    advice = "Continue with a longer warm-up, and compare the chains: are they in different modes?"
+    advice = "Continue with a longer warm-up, and compare the chains: are they in different modes" + in_python(
+        ", or does a variable lack a proper prior?", "?"
+    )
     names = ", ".join(f"`{n}`" for n in orthonormal if any(row.name.startswith(f"{n}[") for row in high))
     if names:
         advice += (
@@ -380,11 +347,6 @@ def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: s
                 f"Draw about {np.ceil(least / max(low[0][0], 1)):.0f} times as many, or warm up longer so "
                 "that the chain mixes better.",
             )
-
-
-def _share(is_affected: Bool[np.ndarray, "chain draw"]) -> str:
-    count = int(np.sum(is_affected))
-    return f"{count} of {np.size(is_affected)} iterations ({100 * np.mean(is_affected):.3g} %)"
 
 
 def _chains(is_affected: Bool[np.ndarray, " chain"]) -> str:

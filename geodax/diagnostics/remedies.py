@@ -8,8 +8,14 @@ _SMALLER = "the data may determine too little: choose a smaller model, such as o
 def of_divergences() -> str:
     """Advice on divergent trajectories."""
     option = in_python("the target acceptance rate", argument("target_acceptance_rate"))
-    return f"Raise {option} (0.95 instead of 0.8) so that the warm-up finds a smaller step size. If divergences " + (
-        f"remain, {in_python('reparametrise the model there, for instance with non-centred scales.', _SMALLER)}"
+    reparametrised = (
+        "reparametrise the model there, for instance with non-centred scales. If the log density is NaN or -inf in a "
+        "part of the space, sample a variable without that bound instead, such as the logarithm of a positive one, "
+        "with the Jacobian in the log density."
+    )
+    return (
+        f"Raise {option} (0.95 instead of 0.8) so that the warm-up finds a smaller step size. If divergences remain, "
+        + in_python(reparametrised, _SMALLER)
     )
 
 

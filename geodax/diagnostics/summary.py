@@ -17,9 +17,9 @@ from geodax._files import named
 from geodax.diagnostics.chain_statistics import LARGEST_BOUND, LARGEST_RHAT
 from geodax.diagnostics.convergence import convergence, e_bfmi, ess, nested_rhat, over_pieces
 from geodax.run.blocks import is_still, number_blocks
+from geodax.run.records import ARVIZ_NAMES
 
 _PRINTED_ROWS = 40
-_ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps"}
 
 
 class SummaryRow(NamedTuple):
@@ -272,7 +272,7 @@ def statistic(sample_stats: Mapping[str, np.ndarray], name: str) -> np.ndarray |
     Returns:
         The statistic, or None if it was not stored or is empty.
     """
-    for known_as in (name, _ARVIZ_NAMES.get(name, name)):
+    for known_as in (name, ARVIZ_NAMES.get(name, name)):
         if known_as in sample_stats:
             values = np.asarray(sample_stats[known_as])
             if values.ndim != 2 or values.size == 0:

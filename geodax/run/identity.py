@@ -1,12 +1,13 @@
 """Facts that a checkpoint must share with the run that resumes from it, and their comparison.
 
-The facts are written as JSON with the state of a run. Densities and sampler settings missing from a checkpoint of an
-earlier version are skipped.
+The facts are written as JSON with the state of a run. Densities, sampler settings and recorded values missing from a
+checkpoint of an earlier version are skipped.
 """
 
 import dataclasses
+import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -21,11 +22,13 @@ from geodax.data.parts import mean_over_parts, own_examples, whole
 from geodax.run.advance import Sampler, bound, description_of
 from geodax.run.feeding import Feed
 from geodax.run.programs import compiled
+from geodax.run.records import recorded_with
 from geodax.run.sharding import CHAIN_AXIS, fetch, manual_axes, put_everywhere
 from geodax.run.split import Split
 from geodax.sgmcmc.precision import LeafDtypes
 
 DISTANCE = 0.1
+_NUM_CHAINS, _NUM_ENTRIES = 4, 16  # whose recorded values are compared, and of each variable
 ITERATIONS = (0, 1, 10, 100, 1000, 10_000, 100_000)
 
 
@@ -42,6 +45,7 @@ def identity_of(
     feed: Feed | None,
     data: PyTree,
     chain_keys: Array,
+    keep: Callable[..., PyTree],
     split: Split | None = None,
 ) -> dict[str, Any]:
     """Return the facts of a run, in the order of comparison.
@@ -58,11 +62,13 @@ def identity_of(
         feed: Its batches, or None.
         data: Data that the feed has loaded for the first iteration.
         chain_keys: Keys of the chains.
-        split: How the positions are split over devices, or None.
+        keep: Function from a position to what is recorded.
+        split: How the positions are split over devices, or None; then what is recorded is compared by names and shapes.
 
     Returns:
         Facts by readable name, with JSON-compatible values.
     """
+    recorded = {} if split is not None else _recorded(algorithm, keep, args, states.position)
     is_split = split is not None and bool(description_of(algorithm).arrays)
     algorithm = algorithm if is_split else bound(algorithm, args)
     key_bytes = np.asarray(jax.random.key_data(rng_key)).tobytes()
@@ -86,6 +92,7 @@ def identity_of(
         if split is None
         else _densities_in_place(algorithm, args if is_split else (), positions, feed, data, chain_keys, split)
     )
+    facts["recorded variables"] = recorded
     return facts
 
 
@@ -103,6 +110,15 @@ def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple
                     has_schedule = isinstance(found[setting], list) or isinstance(expected, list)
                     when = f" at the iterations {', '.join(map(str, ITERATIONS))}" if has_schedule else ""
                     return setting + when, found[setting], expected
+        elif name == "recorded variables":
+            for variable, expected in value.items():
+                if found and variable in found:
+                    largest = max((abs(number) for number in expected if np.isfinite(number)), default=0.0)
+                    close = np.isclose(found[variable], expected, rtol=0.0, atol=1e-3 * largest, equal_nan=True)
+                    if not close.all():
+                        first = int(np.argmin(close))
+                        where = f"recorded variable {variable!r} (see keep) near the starting points"
+                        return where, found[variable][first], expected[first]
         elif not agree(found, value):
             return name, found, value
     return None
@@ -125,10 +141,7 @@ def _densities(
     if manifold is None or not is_comparable:
         return {}
 
-    def beside(position: Position) -> Position:
-        momentum = manifold.momentum(position, jax.tree.map(direction, position))
-        return manifold.flow(position, momentum, jnp.asarray(DISTANCE, _tree.real_dtype(position)))[0]
-
+    beside = functools.partial(_beside, manifold)
     if not densities:
 
         def near(positions: Position) -> Any:
@@ -159,6 +172,41 @@ def _densities(
         for number, (name, _) in enumerate(densities)
         for place, where in enumerate(("at", "near"))
     }
+
+
+def _beside(manifold: Any, position: Position) -> Position:
+    momentum = manifold.momentum(position, jax.tree.map(direction, position))
+    return manifold.flow(position, momentum, jnp.asarray(DISTANCE, _tree.real_dtype(position)))[0]
+
+
+def _recorded(
+    algorithm: Sampler, keep: Callable[..., PyTree], args: tuple, positions: Position
+) -> dict[str, list[float]]:
+    """Mean, root mean square and some entries of what is recorded near the first initial positions, by name."""
+    manifold, leaves = getattr(algorithm, "manifold", None), jax.tree.leaves((positions, args))
+    if not all(getattr(leaf, "is_fully_addressable", True) and not _tree.is_half(leaf) for leaf in leaves):
+        return {}
+
+    def of_all(positions: Position, args: tuple) -> dict[str, Array]:
+        def of_one(position: Position) -> dict[str, Array]:
+            kept = recorded_with(keep, args)(position if manifold is None else _beside(manifold, position))
+            named = zip(_tree.leaf_names(kept), map(jnp.asarray, jax.tree.leaves(kept)), strict=True)
+            return {name: numbers_of(leaf) for name, leaf in named if leaf.size and not _tree.is_half(leaf)}
+
+        return jax.lax.map(of_one, positions)  # sequentially: needs the memory of one chain
+
+    def numbers_of(leaf: Array) -> Array:
+        flat = jnp.ravel(jnp.stack([leaf.real, leaf.imag]) if jnp.iscomplexobj(leaf) else leaf)
+        flat = flat if jnp.issubdtype(flat.dtype, jnp.floating) else flat.astype(float)
+        few = flat[np.unique(np.linspace(0, flat.size - 1, _NUM_ENTRIES).astype(int))]
+        return jnp.concatenate([jnp.stack([jnp.mean(flat), jnp.sqrt(jnp.mean(flat**2))]), few])
+
+    inputs = jax.tree.map(lambda leaf: leaf[:_NUM_CHAINS], positions), args
+    inputs = jax.device_put(inputs, jnp.zeros(()).sharding)
+    values = compiled(of_all, *inputs, num_passes=1)(*inputs)
+    is_single = any(leaf.dtype in (jnp.float32, jnp.complex64) for leaf in leaves)
+    kind = np.float32 if is_single else np.float64
+    return {name: _numbers(np.asarray(numbers, kind)) for name, numbers in values.items()}
 
 
 def _densities_in_place(

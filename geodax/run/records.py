@@ -12,8 +12,8 @@ from geodax._types import Array, Position, PyTree
 from geodax.run.feeding import Feed
 from geodax.run.store_layouts import dimension_names
 
-# ArviZ names of the statistics that samplers of geodax and BlackJAX report.
-_ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", "logdensity": "lp"}
+ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", "logdensity": "lp"}
+"""ArviZ names of the statistics that samplers of geodax and BlackJAX report."""
 
 
 class OfData:
@@ -44,7 +44,7 @@ def records(keep: Callable[[Position], PyTree], state: Any, info: Any) -> dict[s
     for source in (info, {k: getattr(state, k) for k in ("logdensity", "step_size") if hasattr(state, k)}):
         for name, value in zip(_tree.leaf_names(source, "info"), jax.tree.leaves(source), strict=True):
             if jnp.ndim(value) == 0:
-                stats[_ARVIZ_NAMES.get(name, name)] = _for_numpy(jnp.asarray(value))
+                stats[ARVIZ_NAMES.get(name, name)] = _for_numpy(jnp.asarray(value))
     return {"posterior": posterior, "sample_stats": stats}
 
 

@@ -232,7 +232,7 @@ def sample(
     identity: dict[str, Any] = {}
     if folder is not None:
         counts = {"num_warmup": num_warmup, "num_chains": num_chains, "thinning": thinning}
-        fed = {"feed": feed, "data": data, "chain_keys": chain_keys}
+        fed = {"feed": feed, "data": data, "chain_keys": chain_keys, "keep": keep}
         identity = identity_of(rng_key, algorithm, data_args, states, shapes, **counts, **fed, split=split)
     del data
     checkpoints = Checkpoints(folder, identity, is_split=split is not None)

@@ -8,6 +8,7 @@ import math
 import re
 
 import arviz
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -419,6 +420,121 @@ def test_a_density_that_bounds_no_step_is_named(key):
     )
     arrays = [{name: v.values for name, v in tree[group].data_vars.items()} for group in ("posterior", "sample_stats")]
     assert "Unbounded step size" in titles(check(*arrays))
+
+
+ROUNDED = "Beyond the precision of the numbers"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "is_named"), [(jnp.float32, 1e8, True), (jnp.float32, 1e4, False), (jnp.float64, 1e8, False)]
+)
+def test_a_log_density_beyond_its_precision_is_named(key, dtype, size, is_named):
+    """Catches variances that are a third too large without a word."""
+    tree = gx.sample(
+        key,
+        gx.hmc(lambda x, constant: -0.5 * jnp.sum(x**2) - constant),
+        lambda key: jax.random.normal(key, (2,), dtype),
+        num_samples=1000,
+        num_warmup=300,
+        logdensity_args=(jnp.asarray(size, dtype),),
+        progress=False,
+    )
+    findings = [found for found in check(tree["posterior"], tree["sample_stats"]) if found.title == ROUNDED]
+    assert len(findings) == is_named
+    for finding in findings:
+        assert finding.severity == "severe"
+        assert "about -1e+08, which float32 rounds to 12" in finding.detail
+        assert "jax_enable_x64" in finding.advice
+
+
+@pytest.mark.parametrize(("size", "severity"), [(2e6, None), (5e6, "warning"), (1e7, "severe")])
+def test_how_a_rounded_log_density_is_judged(draws, stats, size, severity):
+    stats["lp"] = np.full((4, 500), -size, np.float32)
+    assert [finding.severity for finding in check(draws, stats)] == ([] if severity is None else [severity])
+    del stats["acceptance_rate"]  # nothing is accepted by differences
+    assert check(draws, stats) == []
+
+
+def test_numbers_that_steps_no_longer_change_are_named(key):
+    """Large terms with a small sum, in single precision: the steps are shorter than the last digit of `a`."""
+    x = np.random.default_rng(0).normal(size=1000)
+    counts = np.random.default_rng(1).poisson(np.exp(12 + 0.3 * x))
+    largest = counts * (np.log(counts) - 1)
+
+    def check_of(dtype):
+        data = tuple(jnp.asarray(array, dtype) for array in (x, counts, largest))
+
+        def logdensity(p, x, counts, largest):
+            eta = p["a"] + p["b"] * x
+            return jnp.sum(counts * eta - jnp.exp(eta) - largest)
+
+        tree = gx.sample(
+            key,
+            gx.nuts(logdensity, max_num_doublings=6),
+            {"a": jnp.asarray(12.0, dtype), "b": jnp.asarray(0.3, dtype)},
+            num_samples=200,
+            num_warmup=200,
+            logdensity_args=data,
+            progress=False,
+        )
+        assert abs(tree["sample_stats"]["lp"]).max() < 1e5
+        return [found for found in check(tree["posterior"], tree["sample_stats"]) if found.title == ROUNDED]
+
+    (found,) = check_of(jnp.float32)
+    assert found.severity == "severe"
+    assert "first `a` (float32), have one value in each chain" in found.detail
+    assert check_of(jnp.float64) == []
+
+
+@pytest.mark.parametrize(
+    ("logdensity", "rises"),
+    [
+        (lambda x: 0.01 * x[0] ** 2 - 0.5 * x[1] ** 2, True),
+        (lambda x: 1e-4 * x[0] ** 2 - 0.5 * x[1] ** 2, True),
+        (lambda x: -0.5 * x[1] ** 2, False),
+        (lambda x: -jnp.sum(jnp.log1p(x**2)), False),
+        (lambda x: -0.25 * jnp.log1p(x[0] ** 2) - 0.5 * x[1] ** 2, False),
+        (lambda x: -0.5 * (x[0] / 3) ** 2 - 0.5 * jnp.exp(-x[0]) * x[1] ** 2 - 0.5 * x[0], False),
+    ],
+    ids=["without maximum", "hardly curved", "flat", "Cauchy", "improper tails", "funnel"],
+)
+def test_a_log_density_without_maximum_is_named_in_place_of_a_funnel(key, logdensity, rises):
+    tree = gx.sample(
+        key,
+        gx.nuts(logdensity),
+        lambda key: jax.random.normal(key, (2,)),
+        num_samples=400,
+        num_warmup=200,
+        progress=False,
+    )
+    found = titles(check(tree["posterior"], tree["sample_stats"]))
+    assert ("A log density that keeps rising" in found) == rises
+    assert not (rises and "A funnel" in found)
+
+
+@pytest.mark.parametrize("coefficient", [0.9, 0.999, 0.9999])
+def test_log_densities_that_move_slowly_do_not_keep_rising(coefficient):
+    """Also of one chain; and a chain that repeats one point does not rise."""
+    generator = np.random.default_rng(9)
+    for lp in autoregressive(generator, coefficient, (300, 400)):
+        for values in (lp, -(lp**2), 0 * lp):
+            draws, stats = {"x": generator.standard_normal((1, 400))}, {"lp": values[None]}
+            assert "A log density that keeps rising" not in titles(check(draws, stats))
+
+
+def test_divergences_name_both_causes(key):
+    tree = gx.sample(
+        key,
+        gx.nuts(lambda x: jnp.where(x[0] > 0.5, jnp.nan, -0.5 * jnp.sum(x**2))),
+        jnp.zeros(2),
+        num_samples=200,
+        num_warmup=200,
+        progress=False,
+    )
+    finding = check(tree["posterior"], tree["sample_stats"])[0]
+    assert finding.title == "Divergent trajectories"
+    assert "a log density that is not finite" in finding.detail
+    assert "the logarithm of a positive one" in finding.advice
 
 
 def test_statistics_are_found_by_the_names_of_arviz(draws):

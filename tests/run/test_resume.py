@@ -1,6 +1,7 @@
 """Runs that are stopped in every way there is, and go on in a new process as if nothing had happened."""
 
 import errno
+import functools
 import itertools
 import json
 import os
@@ -314,6 +315,7 @@ class TestAnotherRun:
             ({"density": lambda x: -2.0 * jnp.sum(x**2)}, r"its log density at the starting points is"),
             ({"position": jnp.zeros(3)}, r"its log density at the starting points is"),
             ({"keep": jnp.sum}, r"its set of recorded variables is"),
+            ({"keep": lambda x: 2.0 * x}, r"its recorded variable 'position' \(see keep\) near the starting points is"),
             ({"num_samples": 10}, r"at iteration 20, beyond the 10 asked for here; ask for at least as many"),
         ],
     )
@@ -325,6 +327,39 @@ class TestAnotherRun:
         assert str(tmp_path) in str(found.value)
         np.testing.assert_array_equal(position(open_draws(tmp_path / "draws.zarr")), expected)
         np.testing.assert_array_equal(position(sample(key, tmp_path)), expected)
+
+    @pytest.mark.parametrize("num_samples", [20, 30])
+    @pytest.mark.parametrize("batches", [False, True])
+    def test_another_function_of_the_position(self, tmp_path, num_samples, batches):
+        """Catches two quantities in one variable, also where they are equal at the start, and in a finished run."""
+        run = functools.partial(stochastic if batches else exact, tmp_path, keep=lambda x: {"a": x, "b": x**2})
+        expected = run(num_samples=20)["posterior"]
+        with pytest.raises(
+            CheckpointError, match=r"its recorded variable 'b' \(see keep\) near the starting points is"
+        ):
+            run(num_samples=num_samples, keep=lambda x: {"a": x, "b": x})
+        again = run(num_samples=num_samples)["posterior"]
+        for name in ("a", "b"):
+            np.testing.assert_array_equal(again[name].values[:, :20], expected[name].values)
+        np.testing.assert_array_equal(again["b"].values, again["a"].values ** 2)
+
+    @pytest.mark.parametrize(
+        "keep",
+        [
+            lambda x: {
+                "count": jnp.sum(x > 0),
+                "is": x > 0,
+                "none": x[:0],
+                "undefined": jnp.log(-x),
+                "complex": jax.lax.complex(x, -x),
+            },
+            lambda x: jnp.sum(x).astype(jnp.bfloat16),
+        ],
+    )
+    def test_values_of_all_kinds_go_on(self, tmp_path, keep):
+        """Catches a comparison that other types than real numbers, or NaN, fail."""
+        exact(tmp_path, keep=keep)
+        assert exact(tmp_path, keep=keep, num_samples=9)["posterior"].sizes["draw"] == 9
 
     def test_another_seed(self, key, tmp_path):
         expected = position(sample(key, tmp_path))
@@ -369,7 +404,7 @@ def stochastic(folder, sampler=gx.sghmc, *, width=10.0, factor=1.0, **settings):
         log_likelihood=lambda t, b: -0.125 * jnp.sum((b - factor * t[None]) ** 2, axis=-1),
         num_data=len(EXAMPLES),
     )
-    names = {"num_samples", "position", "devices"} & settings.keys()
+    names = {"num_samples", "position", "devices", "keep"} & settings.keys()
     of_run = {"num_samples": 8, "position": jnp.zeros(2)} | {name: settings.pop(name) for name in names}
     return gx.sample(
         jax.random.key(8),
@@ -383,11 +418,13 @@ def stochastic(folder, sampler=gx.sghmc, *, width=10.0, factor=1.0, **settings):
     )
 
 
-def exact(folder, sampler, num_samples=5, **settings):
+def exact(folder, sampler=gx.hmc, num_samples=5, keep=None, **settings):
+    options = {"num_integration_steps": 2} if sampler is gx.hmc else {}
     return gx.sample(
         jax.random.key(8),
-        sampler(gaussian, **settings),
+        sampler(gaussian, **options | settings),
         jnp.ones(3),
+        keep=keep,
         num_samples=num_samples,
         num_warmup=6,
         num_chains=2,
@@ -401,9 +438,10 @@ def decaying(**settings):
 
 
 def without_new_facts(*args, **kwargs):
-    """The identity as it was before densities and settings were part of it."""
+    """The identity as it was before densities, settings and recorded values were part of it."""
+    new = ("densities", "settings", "recorded variables")
     found = identity.identity_of(*args, **kwargs)
-    return {name: value for name, value in found.items() if name not in ("densities", "settings")}
+    return {name: value for name, value in found.items() if name not in new}
 
 
 @pytest.mark.parametrize("sampler", [gx.hmc, slow(gx.nuts), slow(gx.mclmc)])
