@@ -11,6 +11,7 @@ import xarray as xr
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import init_to_uniform
 
+from geodax import _checks
 from geodax._types import PRNGKey, SamplingAlgorithm
 from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.distributions import as_key
@@ -18,6 +19,7 @@ from geodax.interop.numpyro.draws import dataset, over_draws, variable_names, wi
 from geodax.interop.numpyro.masks import counted_cells
 from geodax.interop.numpyro.translation import GeodaxModel, sampler_of, translate
 from geodax.mcmc.hmc import hmc
+from geodax.mcmc.mclmc import adjusted_mclmc, mclmc
 from geodax.mcmc.nuts import nuts
 from geodax.run import sample as loop
 from geodax.run.errors import StartError
@@ -37,7 +39,12 @@ _RUN_OPTIONS = {
     "progress",
 }
 _BATCH_SIZE = 100  # draws whose log likelihoods are computed at once
-_SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {"nuts": nuts, "hmc": hmc}
+_SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {
+    "nuts": nuts,
+    "hmc": hmc,
+    "adjusted_mclmc": adjusted_mclmc,
+    "mclmc": mclmc,
+}
 
 
 def sample(
@@ -73,7 +80,8 @@ def sample(
         num_warmup: Number of warm-up iterations, during which the sampler is tuned.
         num_chains: Number of chains.
         rng_key: A PRNG key, or a seed.
-        sampler: ``"nuts"``, ``"hmc"``, or a function ``(log_density, *, manifold, **sampler_options) -> algorithm``.
+        sampler: ``"nuts"``, ``"hmc"``, ``"adjusted_mclmc"``, ``"mclmc"`` (which has a bias, see
+            :func:`geodax.mclmc`), or a function ``(log_density, *, manifold, **sampler_options) -> algorithm``.
         sampler_options: Keyword arguments of the sampler, for instance ``{"target_acceptance_rate": 0.9}``.
         stiefel_manifold: The geometry of Stiefel sites, for instance ``Stiefel(metric="embedded", flow="geodesic")``.
         init_strategy: NumPyro's strategy. With the default, sites on manifolds start uniformly distributed.
@@ -105,9 +113,10 @@ def sample(
     build = _SAMPLERS.get(sampler) if isinstance(sampler, str) else sampler
     if build is None or not callable(build):
         raise ValueError(
-            f'sample: sampler must be "nuts", "hmc" or a function (log_density, *, manifold) -> algorithm, found '
-            f"{sampler!r}."
+            f"sample: sampler must be one of {list(_SAMPLERS)} or a function (log_density, *, manifold) -> algorithm, "
+            f"found {sampler!r}."
         )
+    _checks.arguments("sample", "model_args", model_args)
     unknown = sorted(set(run_options) - _RUN_OPTIONS)
     if unknown:
         raise TypeError(
