@@ -99,6 +99,16 @@ def chosen(owner: str, name: str, value: Any, known: Sequence[str]) -> str:
     return value
 
 
+def arguments(owner: str, name: str, value: Any) -> None:
+    """Require a tuple of arguments, since an array or a list of rows would be unpacked.
+
+    Raises:
+        TypeError: Otherwise.
+    """
+    if not isinstance(value, tuple):
+        raise TypeError(f"{owner}: {name} must be a tuple of arguments such as (x, y), found {described(value)}.")
+
+
 def random_key(owner: str, value: Any) -> PRNGKey:
     """Return a single JAX PRNG key, typed or legacy; raise TypeError for anything else."""
     dtype = getattr(value, "dtype", None)

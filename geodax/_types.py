@@ -76,6 +76,7 @@ class Description(NamedTuple):
         arrays: Pytrees with the structure of the position on which the target depends. Programs take them as arguments,
             split over devices like the position.
         is_ragged: Whether iterations of different chains take different numbers of gradients.
+        owner: The function that errors of a run name.
     """
 
     settings: tuple[tuple[str, Any], ...] = ()
@@ -85,6 +86,7 @@ class Description(NamedTuple):
     bind: Callable[..., Any] | None = None
     arrays: tuple[PyTree, ...] = ()
     is_ragged: bool = False
+    owner: str = "sample"
 
 
 class SamplingAlgorithm(NamedTuple):

@@ -9,6 +9,8 @@ import contextvars
 from collections.abc import Callable, Iterator
 from typing import Any
 
+LABELS = "labels must be from 0 to the number of outputs minus one"
+
 UNSET: Any = object()
 """Stands for an argument whose value a message does not give."""
 

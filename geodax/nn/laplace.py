@@ -25,6 +25,7 @@ import numpy as np
 
 from geodax import _checks, _tree
 from geodax._types import Array, PyTree
+from geodax._wording import LABELS
 from geodax.nn.gauss_newton import Taps, batch_sums, blocks_of, weighted_sum
 from geodax.nn.laplace_layers import LaplacePosterior
 from geodax.nn.likelihoods import CategoricalLikelihood, GaussianLikelihood, apply_network
@@ -166,8 +167,8 @@ def laplace_posterior(
     assert total is not None
     if not bool(jnp.isfinite(total[1]).all()):
         raise ValueError(
-            f"{_POSTERIOR}: the log likelihood of the data is not finite. Labels must be from 0 to the number of "
-            "outputs minus one, and the data and the trained network finite."
+            f"{_POSTERIOR}: the log likelihood of the data is not finite. {LABELS.capitalize()}, and the data and the "
+            "trained network finite."
         )
     sums, misfit = total
     num_data, log_noise = float(np.sum(weight)), None

@@ -64,7 +64,8 @@ class ChainChunks(Chunks):
         longest: Largest number of iterations whose data can be loaded at once; None for no limit.
         has_acceptance: Whether the sampler reports an acceptance rate.
         mesh: The mesh of the chains.
-        find_fault: Returns a sentence about what is wrong with the data, if anything.
+        cause_of: From the keys of the chains, a chain and the iteration that failed to sentences about the cause.
+        name: See :class:`geodax.run.driver.Chunks`.
     """
 
     run: SamplingRun
@@ -76,9 +77,9 @@ class ChainChunks(Chunks):
     longest: int | None
     has_acceptance: bool
     mesh: Mesh | None
-    find_fault: Callable[[], str] = lambda: ""
+    cause_of: Callable[[Array, int, int], str]
+    name: str
 
-    name = "sample"
     unit = "iteration"
 
     def limit(self, start: int) -> int:
@@ -138,16 +139,10 @@ class ChainChunks(Chunks):
         run, failed_at = self.run, self._totals.failed_at
         chain = int(np.argmin(failed_at))
         return NonFiniteError(
-            f"sample: chain {chain} is no longer finite at iteration {run.iteration} of {run.num_iterations} "
+            f"{self.name}: chain {chain} is no longer finite at iteration {run.iteration} of {run.num_iterations} "
             f"({run.num_warmup} of them warm-up); {int((failed_at != NEVER).sum())} of {failed_at.size} chains failed "
             f"within the same chunk. {self.so_far().capitalize()} before that. "
-            + (
-                f"{fault}: the likely cause, unless the log likelihood masks them. "
-                if (fault := self.find_fault())
-                else ""
-            )
-            + "The usual cause is a step size that is too large for the curvature (try a third of it), or a log "
-            "density that is undefined where the chain went, or so flat that warm-up has found no step size.",
+            + self.cause_of(self.chain_keys, chain, run.iteration),
             chain=chain,
             iteration=int(failed_at.min()),
             **self.results(),

@@ -53,7 +53,7 @@ class Run:
 class Chunks(abc.ABC):
     """What the chunks of a run compute, and what becomes of their results."""
 
-    name: ClassVar[str]
+    name: str
     """The function that the user called."""
     unit: ClassVar[str]
     """What an iteration is called in messages."""

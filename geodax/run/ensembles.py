@@ -170,5 +170,5 @@ def _optimization(
         manifold=manifold,
         num_batches=1,
         num_data=num_data,
-        description=Description(tuple(settings.items()), tuple(densities)),
+        description=Description(tuple(settings.items()), tuple(densities), owner="train_ensemble"),
     )

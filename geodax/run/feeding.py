@@ -54,17 +54,6 @@ class Feed(NamedTuple):
     examples: PyTree = ()  # all of them, or those of the first batch of a stream
     cycle: Cycle | None = None
 
-    def fault(self) -> str:
-        """Say where the examples are NaN or infinite; empty if they are finite."""
-        for name, leaf in zip(leaf_names(self.examples, "the array"), jax.tree.leaves(self.examples), strict=True):
-            if jnp.issubdtype(leaf.dtype, jnp.inexact) and getattr(leaf, "is_fully_addressable", True):
-                is_bad = ~np.isfinite(np.asarray(leaf))
-                if is_bad.any():
-                    rows = np.flatnonzero(is_bad.reshape(len(leaf), -1).any(axis=1))
-                    count = f"{len(rows)} of {len(leaf)} examples ({name})"
-                    return f"The data have NaN or infinity in {count}, first in {rows[0]}"
-        return ""
-
     @property
     def chain_axis(self) -> int | None:
         """The chain axis of the result of ``draw``."""

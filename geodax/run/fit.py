@@ -17,10 +17,11 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from geodax import _checks
-from geodax._types import PRNGKey, PyTree
+from geodax._types import Array, PRNGKey, PyTree
 from geodax.data.minibatches import batches
 from geodax.run import hosts
 from geodax.run.driver import Checkpoints, Run, drive
+from geodax.run.failures import from_the_start, is_defined, suspected
 from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first_carry, history_of, is_exhausted
 from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
 from geodax.run.programs import compiled
@@ -40,7 +41,7 @@ from geodax.run.sharding import (
 from geodax.run.signals import stop_signals
 from geodax.run.split import Split, mesh_of, model_axes, require_same_devices, split_of
 from geodax.sgmcmc.schedules import as_schedule
-from geodax.vi.elbo import VariationalAlgorithm, ascent
+from geodax.vi.elbo import VariationalAlgorithm, ascent, elbo
 from geodax.vi.optimizers import Optimizer, adam
 
 _NUM_WINDOWS = 100
@@ -183,7 +184,7 @@ def fit(
             f"vi.fit: the algorithm was made with num_data={algorithm.num_data}, but the data have {num_data} "
             f"examples, on which the width of the posterior depends. Make it with num_data={num_data}."
         )
-    keys = Keys(*jax.random.split(key, 3))
+    keys = own_keys = Keys(*jax.random.split(key, 3))
     can_split = is_ascent or algorithm.is_split
     mesh, split = _placement(network, devices, num_samples if is_ascent else 1, batch_size or num_data, can_split)
     if split is not None:
@@ -231,6 +232,18 @@ def fit(
             chosen = chosen if split is not None else _brought_home(chosen, mesh)
             return Fit(algorithm.network(chosen), history, iteration, is_stopped, run.seconds)
 
+        def cause(step: int) -> str:
+            batch = arrays if feed is None else feed.draw(own_keys.batches, jnp.asarray(step, jnp.int32))
+            parts, rest = eqx.partition(algorithm.network(algorithm.init(network)), eqx.is_inexact_array)
+
+            def bound(parts: PyTree, batch: PyTree) -> Array:
+                whole = eqx.combine(parts, rest)
+                return elbo(own_keys.steps, whole, log_likelihood, batch, num_data=num_data).elbo
+
+            if split is None and not hosts.is_several() and not is_defined(bound, parts, batch):
+                return from_the_start("bound", ", with the batch of that step", arrays)
+            return f"{suspected(arrays)}The usual cause is a learning rate that is too large (try a third of it)."
+
         report = stack.enter_context(reporting(progress))
         signals = stack.enter_context(stop_signals())
         number = np.int32(0)
@@ -260,6 +273,7 @@ def fit(
                 window,
                 patience,
                 fit_at,
+                cause,
             )
             drive(
                 run,

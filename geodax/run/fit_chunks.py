@@ -201,6 +201,7 @@ class StepChunks(Chunks):
         window: Number of steps per window.
         patience: Number of windows without a better validation bound after which the fit stops, or None.
         fit_at: From carry, number of steps and whether the fit stopped early to the result of the fit.
+        cause_of: From the step that failed to sentences about the cause.
     """
 
     run: Run
@@ -209,6 +210,7 @@ class StepChunks(Chunks):
     window: int
     patience: int | None
     fit_at: Callable[[Carry, int, bool], Any]
+    cause_of: Callable[[int], str]
 
     name = "vi.fit"
     unit = "step"
@@ -253,8 +255,8 @@ class StepChunks(Chunks):
         iteration = self.run.iteration
         return NonFiniteError(
             f"vi.fit: the bound or the network is no longer finite at step {iteration} of {self.run.num_iterations}, "
-            f"counted from 0. The {iteration} steps before it are kept in the error's `fit`; there is {where}. The "
-            "usual cause is a learning rate that is too large (try a third of it), or data that are not finite.",
+            f"counted from 0. The {iteration} steps before it are kept in the error's `fit`; there is {where}. "
+            + self.cause_of(iteration),
             chain=0,
             iteration=iteration,
             **self.results(),

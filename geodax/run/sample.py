@@ -34,6 +34,7 @@ from geodax.run.advance import (
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of
 from geodax.run.driver import Checkpoints, drive
 from geodax.run.errors import CheckpointError
+from geodax.run.failures import cause_of
 from geodax.run.feeding import loader_of, make_feed
 from geodax.run.identity import first_difference, identity_of
 from geodax.run.locks import beside, exclusive
@@ -286,8 +287,9 @@ def sample(
             signals = stack.enter_context(stop_signals())
             longest = None if feed is None else feed.longest
             has_acceptance = "acceptance_rate" in shapes["sample_stats"]
-            known = (buffer_length, longest, has_acceptance, mesh, (lambda: "") if feed is None else feed.fault)
-            chunks = ChainChunks(run, program, chain_keys, load, draws, *known)
+            known = (buffer_length, longest, has_acceptance, mesh)
+            cause = functools.partial(cause_of, algorithm, feed, where, split)
+            chunks = ChainChunks(run, program, chain_keys, load, draws, *known, cause, description_of(algorithm).owner)
             drive(
                 run,
                 chunks,
@@ -316,11 +318,7 @@ def _named(key: tuple | None, name: Hashable) -> tuple | None:
 
 def _as_data(algorithm: Sampler, logdensity_args: Any) -> tuple:
     """The arguments of the log density as arrays."""
-    if not isinstance(logdensity_args, tuple):
-        raise TypeError(
-            f"sample: logdensity_args must be a tuple of arguments such as (x, y), found "
-            f"{_checks.described(logdensity_args)}."
-        )
+    _checks.arguments("sample", "logdensity_args", logdensity_args)
     if logdensity_args and (description_of(algorithm).bind is None or description_of(algorithm).arrays):
         raise TypeError(
             "sample: logdensity_args are arguments of the log density of gx.hmc or gx.nuts, or of their microcanonical "

@@ -313,13 +313,14 @@ def check_states(states: Any, split: Split | None = None) -> None:
             chain = int(np.argmax(bad))
             meaning = {
                 "nan": "the density is undefined there",
-                "-inf": "the point is outside the support",
+                "-inf": "the point is outside the support, or some of the data are",
                 "inf": "the density is infinite there",
             }[str(values[chain])]
             raise StartError(
                 f"sample: the log density is {values[chain]} at the start of chain {chain}: {meaning}. "
                 + in_python(
-                    "Start from a point where it is finite, and check the density at that point by hand.",
+                    "Start from a point where it is finite, and check the density at that point by hand. If there is "
+                    "none, look at the data: NaN, or values that the likelihood does not allow, such as labels from 1.",
                     "Check the table for extreme values, and the scales among the options.",
                 )
             )

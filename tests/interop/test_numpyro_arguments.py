@@ -331,3 +331,43 @@ def test_warm_up_of_sites_with_a_slash(tmp_path):
 def test_names_of_axes_that_do_not_fit_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         gxn.sample(table, model_args=(4, np.zeros((4, 3, 2))), **STILL, **options)
+
+
+@pytest.mark.parametrize("found", [np.ones(3), [np.ones(3)]], ids=["array", "list"])
+def test_arguments_that_are_no_tuple(found, without_type_checks):
+    """Catches an array that is unpacked into its rows."""
+
+    def model(*rows):
+        numpyro.sample("y", dist.Normal(numpyro.sample("b", dist.Normal(0.0, 1.0)), 1.0), obs=jnp.stack(rows))
+
+    words = r": model_args must be a tuple of arguments such as \(x, y\), found "
+    with pytest.raises(TypeError, match="^sample" + words):
+        gxn.sample(model, model_args=found, **OPTIONS)
+    with pytest.raises(TypeError, match="^to_geodax" + words):
+        gxn.to_geodax(model, model_args=found)
+    draws = xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw"), np.zeros((1, 2)))})})
+    with pytest.raises(TypeError, match="^predictive" + words):
+        gxn.predictive(model, draws, model_args=found)
+
+
+@pytest.mark.parametrize(("sampler", "max_bias"), [("adjusted_mclmc", 0.1), ("mclmc", 0.2)])
+def test_microcanonical_samplers(sampler, max_bias):
+    """A conjugate model: both means and both variances of the posterior."""
+    y = np.array([[1.2, -0.4, 0.3], [5.0, 4.1, 4.5]])
+
+    def model(y):
+        mean = numpyro.sample("mean", dist.Normal(1.0, np.array([0.5, 3.0])).to_event(1))
+        numpyro.sample("y", dist.Normal(mean[:, None], np.array([[1.0], [2.0]])).to_event(2), obs=y)
+
+    settings = {"num_samples": 500, "num_warmup": 300, "num_chains": 32, "progress": False}
+    tree = gxn.sample(model, model_args=(y,), sampler=sampler, rng_key=3, **settings)
+    assert ("acceptance_rate" in tree["sample_stats"]) == (sampler == "adjusted_mclmc")
+    precision = 1.0 / np.array([0.25, 9.0]) + 3.0 / np.array([1.0, 4.0])
+    exact = (1.0 / np.array([0.25, 9.0]) + y.sum(axis=1) / np.array([1.0, 4.0])) / precision
+    deviation = (tree["posterior"]["mean"].values - exact) * precision**0.5
+    means = np.concatenate([deviation.mean(axis=1), (deviation**2).mean(axis=1)], axis=1)
+    truth, spread = np.array([0.0, 0.0, 1.0, 1.0]), np.array([1.0, 1.0, 2.0**0.5, 2.0**0.5])
+    if sampler == "adjusted_mclmc":
+        assert_agree(means, truth, spread=spread, max_bias=max_bias)
+    else:  # its steps are not accepted or rejected
+        assert (abs(means.mean(axis=0) - truth) < max_bias * spread).all()

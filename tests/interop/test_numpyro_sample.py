@@ -244,7 +244,7 @@ def test_discrete_sites_are_summed_over():
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match='"nuts", "hmc"'):
+    with pytest.raises(ValueError, match="'nuts', 'hmc', 'adjusted_mclmc', 'mclmc'"):
         gxn.sample(regression, model_args=(X,), num_samples=1, sampler="gibbs")
     with pytest.raises(TypeError, match=r"\['step_size'\]"):
         gxn.sample(regression, model_args=(X,), num_samples=1, step_size=0.1)

@@ -65,11 +65,12 @@ def predictive(
         ``draw`` and those of the sites. Slashes in names become dots, as in the draws.
 
     Raises:
-        TypeError: If the draws have no group ``posterior``.
+        TypeError: If the draws have no group ``posterior``, or ``model_args`` is not a tuple.
         ValueError: For draws of sites that the model does not have or has in another shape; for non-finite draws; for
             latent sites without draws; if there is nothing to predict; for subsampled plates; for parameters with
             random initial values.
     """
+    _checks.arguments(_OWNER, "model_args", model_args)
     batch_size = _checks.whole(_OWNER, "batch_size", batch_size)
     key_model, key_draws = jax.random.split(as_key(_OWNER, rng_key))
     kwargs = dict(model_kwargs or {})

@@ -1,5 +1,6 @@
 """``sample``: geodax's samplers for a NumPyro model, with its Stiefel sites on the manifold."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import xarray as xr
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import init_to_uniform
 
+from geodax import _checks
 from geodax._types import PRNGKey, SamplingAlgorithm
 from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.distributions import as_key
@@ -17,8 +19,10 @@ from geodax.interop.numpyro.draws import dataset, over_draws, variable_names, wi
 from geodax.interop.numpyro.masks import counted_cells
 from geodax.interop.numpyro.translation import GeodaxModel, sampler_of, translate
 from geodax.mcmc.hmc import hmc
+from geodax.mcmc.mclmc import adjusted_mclmc, mclmc
 from geodax.mcmc.nuts import nuts
 from geodax.run import sample as loop
+from geodax.run.errors import StartError
 from geodax.run.group_files import complete_store, labels_of
 from geodax.run.identity import plain_setting
 from geodax.run.store_layouts import dimension_names
@@ -35,7 +39,12 @@ _RUN_OPTIONS = {
     "progress",
 }
 _BATCH_SIZE = 100  # draws whose log likelihoods are computed at once
-_SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {"nuts": nuts, "hmc": hmc}
+_SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {
+    "nuts": nuts,
+    "hmc": hmc,
+    "adjusted_mclmc": adjusted_mclmc,
+    "mclmc": mclmc,
+}
 
 
 def sample(
@@ -71,7 +80,8 @@ def sample(
         num_warmup: Number of warm-up iterations, during which the sampler is tuned.
         num_chains: Number of chains.
         rng_key: A PRNG key, or a seed.
-        sampler: ``"nuts"``, ``"hmc"``, or a function ``(log_density, *, manifold, **sampler_options) -> algorithm``.
+        sampler: ``"nuts"``, ``"hmc"``, ``"adjusted_mclmc"``, ``"mclmc"`` (which has a bias, see
+            :func:`geodax.mclmc`), or a function ``(log_density, *, manifold, **sampler_options) -> algorithm``.
         sampler_options: Keyword arguments of the sampler, for instance ``{"target_acceptance_rate": 0.9}``.
         stiefel_manifold: The geometry of Stiefel sites, for instance ``Stiefel(metric="embedded", flow="geodesic")``.
         init_strategy: NumPyro's strategy. With the default, sites on manifolds start uniformly distributed.
@@ -98,13 +108,15 @@ def sample(
     Raises:
         TypeError, ValueError, ModuleNotFoundError: See :func:`to_geodax` and :func:`geodax.sample`, and for an unknown
             sampler.
+        StartError: If the density is not finite at the start; the message names the observed sites for which it is not.
     """
     build = _SAMPLERS.get(sampler) if isinstance(sampler, str) else sampler
     if build is None or not callable(build):
         raise ValueError(
-            f'sample: sampler must be "nuts", "hmc" or a function (log_density, *, manifold) -> algorithm, found '
-            f"{sampler!r}."
+            f"sample: sampler must be one of {list(_SAMPLERS)} or a function (log_density, *, manifold) -> algorithm, "
+            f"found {sampler!r}."
         )
+    _checks.arguments("sample", "model_args", model_args)
     unknown = sorted(set(run_options) - _RUN_OPTIONS)
     if unknown:
         raise TypeError(
@@ -143,18 +155,25 @@ def sample(
     like = with_axes("sample", like, axes, dims, coords)  # raises before the run
     if store is not None or checkpoint is not None:
         labels_of(like)  # raises before the run
-    tree = loop.sample(
-        key_run,
-        algorithm,
-        start,
-        num_samples=num_samples,
-        num_warmup=num_warmup,
-        num_chains=num_chains,
-        keep=keep,
-        logdensity_args=data,
-        stacked=init_values is not None,
-        **run_options,
-    )
+    try:
+        tree = loop.sample(
+            key_run,
+            algorithm,
+            start,
+            num_samples=num_samples,
+            num_warmup=num_warmup,
+            num_chains=num_chains,
+            keep=keep,
+            logdensity_args=data,
+            stacked=init_values is not None,
+            **run_options,
+        )
+    except StartError as error:
+        stack = start if init_values is not None else jax.tree.map(lambda x: x[None], translated.position)
+        found = _undefined(model, model_args, model_kwargs, translated, stack)
+        if not found:
+            raise
+        raise StartError(f"sample: {found}.") from error
     groups = {"posterior": tree["posterior"].to_dataset(), "observed_data": observed}
     if with_log_likelihood:
         groups["log_likelihood"] = _log_likelihood(model, model_args, model_kwargs, translated, tree, names)
@@ -178,6 +197,55 @@ def _observed(values: Mapping[str, Any], names: Mapping[str, str]) -> xr.Dataset
     return xr.Dataset(data)
 
 
+def _sites(
+    model: Callable,
+    args: tuple,
+    kwargs: Mapping[str, Any] | None,
+    translated: GeodaxModel,
+    key: PRNGKey,
+    latent: Mapping[str, Any],
+) -> Mapping[str, Any]:
+    conditioned = seed(substitute(model, data={**translated.fixed, **latent}), key)
+    return trace(conditioned).get_trace(*args, **(kwargs or {}))
+
+
+def _undefined(
+    model: Callable, args: tuple, kwargs: Mapping[str, Any] | None, translated: GeodaxModel, stack: Mapping[str, Any]
+) -> str:
+    """Name the observed sites whose log probability is not finite at the first such initial position, if any."""
+
+    @jax.jit  # since NumPyro's own checks of concrete parameters would raise an error
+    def looked_at(position: dict[str, Any]) -> dict[str, Any]:
+        values = translated.constrain(position)
+        latent = {site: values[site] for site in translated.position}
+        sites = _sites(model, args, kwargs, translated, jax.random.key(0), latent)
+        pairs = {name: (sites[name]["fn"], sites[name]["value"]) for name in translated.observed}
+        return {name: (law.log_prob(value), law.support(value)) for name, (law, value) in pairs.items()}
+
+    for chain in range(len(jax.tree.leaves(stack)[0])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the run has given them
+            found = looked_at(jax.tree.map(lambda x, chain=chain: x[chain], stack))
+        said = []
+        for name, (each, is_inside) in found.items():
+            each = np.asarray(each)
+            bad = ~np.isfinite(each)
+            # given one value of a site that is summed out, an observation can be impossible
+            is_sure = not translated.enumerated or np.isnan(translated.observed[name]).any()
+            if is_sure and bad.any():
+                where = f"at the start in {bad.sum()} of {bad.size} values" if bad.size > 1 else "at the start"
+                reason = (
+                    "its data hold NaN or are outside its support"
+                    if (bad & ~np.asarray(is_inside)).any()
+                    else "its data are within its support, so look for parameters that are not valid there or give the "
+                    "data no probability, such as a scale of 0, and for NaN in the model's arguments"
+                )
+                said.append(f"the log probability of the observed site {name!r} is {each[bad][0]} {where}: {reason}")
+        if said:
+            return "; ".join(said)
+    return ""
+
+
 def _log_likelihood(
     model: Callable,
     args: tuple,
@@ -189,8 +257,7 @@ def _log_likelihood(
     """Log likelihoods of the observed cells; for a partly masked site only the unmasked cells, along one axis."""
 
     def of_draw(key: PRNGKey, latent: Mapping[str, Any]) -> dict[str, Any]:
-        conditioned = seed(substitute(model, data={**translated.fixed, **latent}), key)
-        sites = trace(conditioned).get_trace(*args, **(kwargs or {}))
+        sites = _sites(model, args, kwargs, translated, key, latent)
         found = {}
         for site in translated.observed:
             law, value = sites[site]["fn"], sites[site]["value"]

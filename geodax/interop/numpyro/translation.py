@@ -21,6 +21,7 @@ from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import init_to_mean, init_to_uniform
 from numpyro.infer.util import constrain_fn, potential_energy
 
+from geodax import _checks
 from geodax._types import Array, PRNGKey, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.product import Product
@@ -114,12 +115,14 @@ def to_geodax(
         A :class:`GeodaxModel`.
 
     Raises:
+        TypeError: If ``model_args`` is not a tuple.
         ValueError: For models without continuous latent sites; subsampled plates; latent sites with delta
             distributions; discrete latent sites that cannot be enumerated; sites whose density leaves out a constant
             that depends on latent variables; and models in which entries of a latent site do not change the density,
             for instance due to ``obs_mask``.
         ModuleNotFoundError: If sites must be enumerated and funsor is not installed.
     """
+    _checks.arguments("to_geodax", "model_args", model_args)
     return translate(model, model_args, model_kwargs, rng_key, init_strategy, stiefel_manifold).model
 
 

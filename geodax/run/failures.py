@@ -1,0 +1,95 @@
+"""What the errors about non-finite values say of their cause: the data, the start or the step size."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax import _tree
+from geodax._types import Array, PyTree
+from geodax._wording import LABELS, argument
+from geodax.run import hosts
+from geodax.run.advance import Sampler, description_of
+from geodax.run.feeding import Feed
+from geodax.run.split import Split
+from geodax.run.starts import starting_positions
+
+
+def cause_of(
+    algorithm: Sampler, feed: Feed | None, where: tuple, split: Split | None, chain_keys: Array, chain: int, at: int
+) -> str:
+    """Say why a chain is no longer finite.
+
+    Args:
+        algorithm: The sampler.
+        feed: Its batches, or None.
+        where: The initial positions, as the arguments of :func:`geodax.run.starts.starting_positions`.
+        split: How the position is split over devices, or None.
+        chain_keys: Keys of the chains.
+        chain: The chain.
+        at: The iteration that failed.
+
+    Returns:
+        Sentences for the error.
+    """
+    description = description_of(algorithm)
+    settings, densities = dict(description.settings), dict(description.densities)
+    examples, when, batches = (), "", [None]
+    if feed is not None:
+        examples, when = feed.examples, ", with the batch of that iteration"
+        batches = _batches_of(feed, chain_keys[chain : chain + 1], at, getattr(algorithm, "num_batches", 1))
+    maximized = [densities[name] for name in ("log density", "training objective") if name in densities]
+    if maximized and split is None and not hosts.is_several():
+        position = jax.tree.map(lambda x: x[chain], starting_positions(algorithm, *where))
+        if not all(is_defined(density, position, batch) for density in maximized for batch in batches):
+            return from_the_start("log density", when, examples)
+    undefined = "a log density that is undefined where the chain went"
+    if description.owner == "train_ensemble" or at < settings.get("num_training", 0):
+        advice = f"a learning rate that is too large (try a third of it), or {undefined}"
+    elif settings.get("step_size", 0) is None:  # found in warm-up
+        advice = (
+            f"{undefined}, or much more curved there than where warm-up found the step size (then give a smaller "
+            f"{argument('step_size')}), or so flat that it found none"
+        )
+    else:
+        advice = f"a step size that is too large for the curvature (try a third of it), or {undefined}"
+    return f"{suspected(examples)}The usual cause is {advice}."
+
+
+def from_the_start(what: str, when: str, examples: PyTree) -> str:
+    """Say that a function is not finite at the initial position, and that its data are the usual cause."""
+    usual = f"The usual cause is the data: {LABELS}, counts whole and not negative, and all numbers finite."
+    return (
+        f"The {what} or its gradient is not finite even at the start{when}, so no smaller step would help. "
+        f"{suspected(examples) or usual}"
+    ).rstrip()
+
+
+def suspected(examples: PyTree) -> str:
+    """Say where the examples are NaN or infinite; empty if they are finite."""
+    for name, leaf in zip(_tree.leaf_names(examples, "the array"), jax.tree.leaves(examples), strict=True):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact) and getattr(leaf, "is_fully_addressable", True):
+            is_bad = ~np.isfinite(np.asarray(leaf))
+            if is_bad.any():
+                rows = np.flatnonzero(is_bad.reshape(len(leaf), -1).any(axis=1))
+                return (
+                    f"The data have NaN or infinity in {len(rows)} of {len(leaf)} examples ({name}), first in "
+                    f"{rows[0]}: the likely cause, unless the log likelihood masks them. "
+                )
+    return ""
+
+
+def is_defined(function: Callable[[Any, Any], Any], position: PyTree, batch: PyTree) -> bool:
+    """Whether a function of position and batch and its gradient are finite."""
+    found = jax.jit(jax.value_and_grad(function))(position, batch)
+    return bool(_tree.is_finite(found))
+
+
+def _batches_of(feed: Feed, key: Array, at: int, count: int) -> list[PyTree]:
+    """The batches of a chain in an iteration, each of them once the first, at which densities look."""
+    start = jnp.asarray(at, jnp.int32)
+    drawn = feed.draw(feed.load(at, at + 1), key, start, start, None)
+    drawn = drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn)
+    return [drawn] + [jax.tree.map(lambda x, i=i: jnp.roll(x, -i, axis=0), drawn) for i in range(1, count)]
