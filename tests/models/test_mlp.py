@@ -596,3 +596,14 @@ def test_a_default_classifier_of_few_rows_has_the_posterior_of_nuts(metric):
     )["posterior"]["position"].values.reshape(-1, 200, 3)
     assert np.sqrt(np.mean((found.mean(axis=0) - exact.mean(axis=0)) ** 2)) < 0.03
     assert 0.9 < found.std(axis=0).mean() / exact.std(axis=0).mean() < 1.1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("rows", [3, 4, 8])
+def test_few_rows_do_not_throw_the_noise(rows):
+    """A step for the typical curvature threw chains from a small noise to one of exp(6) to exp(58), or to infinity."""
+    for seed in range(3):
+        rng = np.random.default_rng(100 + seed)
+        x, y = rng.normal(size=(rows, 3)), rng.normal(size=rows)
+        model = BayesianMLPRegressor((8,), num_warmup=400, num_samples=50, num_chains=8, random_state=seed).fit(x, y)
+        assert model.posterior_["posterior"]["log_noise"].values.max() < 4

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks, nn
-from geodax._types import Array, PRNGKey, PyTree, Scalar
+from geodax._types import Adaptation, Array, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import batches
 from geodax.geometry.manifolds import AbstractManifold
@@ -216,6 +216,9 @@ def sample_in_stages(
         The result of :func:`geodax.sample`.
     """
     num_data = posterior.num_data
+    # steps in place of one; as many of sghmc make up for their length
+    shorter = 1 if num_data >= _LEAST_TRAINED else -(-2 * _LEAST_TRAINED // num_data)
+    num_inner_steps *= shorter if settings.sampler == "sghmc" else 1
     num_training = int(_TRAINING * settings.num_warmup) if trains and num_data >= _LEAST_TRAINED else 0
     batch_size = _BATCH_SIZE if settings.batch_size is None else settings.batch_size
     batch_size = batch_size if num_data >= 2 * batch_size else num_data
@@ -233,6 +236,8 @@ def sample_in_stages(
     else:
         options |= {"friction": settings.friction, "ordering": "baoab", "num_inner_steps": num_inner_steps}
         algorithm = sghmc(posterior, **options, manifold=manifold)
+    if shorter > 1:
+        algorithm = _shortened(algorithm, 1 / shorter)
     if num_training:
         if num_inner_steps > 1:
             functions = {"objective": posterior.logdensity} | training
@@ -253,6 +258,30 @@ def sample_in_stages(
         devices=devices,
         progress=progress,
     )
+
+
+def _shortened(algorithm: SamplingAlgorithm, share: float) -> SamplingAlgorithm:
+    """The sampler with a part of the step size that its warm-up finds.
+
+    The curvature grows with the inverse square of the noise, which few examples leave uncertain by orders of magnitude.
+    With steps for typical values a chain that comes to a small noise was thrown to one of exp(19) or to infinity.
+    """
+    if algorithm.adapt is None:
+        return algorithm
+    find = algorithm.adapt
+
+    def adapt(*args: Any) -> Adaptation:
+        found = find(*args)
+
+        def update(rng_key: PRNGKey, tuning: Any, state: Any, *args: Any) -> tuple[Any, Any]:
+            before = state.tuned_step_size
+            tuning, state = found.update(rng_key, tuning, state, *args)
+            after = state.tuned_step_size  # measured anew in some iterations
+            return tuning, state._replace(tuned_step_size=jnp.where(after == before, after, share * after))
+
+        return found._replace(update=update)
+
+    return algorithm._replace(adapt=adapt)
 
 
 def _of_iteration(function: Callable[[PyTree, PyTree], Scalar]) -> Callable[[PyTree, PyTree], Scalar]:
