@@ -41,6 +41,7 @@ def exact_draws(target, num_chains: int, num_draws: int, key, twist: float = 0.0
     return np.asarray(distribution.sample(key, (num_chains, num_draws)))
 
 
+@pytest.mark.thorough
 def test_yardsticks_pass_exact_draws(target_module, key):
     target = target_module.make_target(3, 2)
     found = target_module.errors(target, exact_draws(target, 4, 5000, key), target_module.read_moments(3, 2))
@@ -186,6 +187,7 @@ def test_ppca_forms_are_one_density(monkeypatch):
     np.testing.assert_allclose(written, statistics, rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_tangent_preconditioning_keeps_what_it_measures(monkeypatch, key):
     """The chosen image has the density's share; what is measured, and the densities, do not see the signs."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))

@@ -47,6 +47,7 @@ def optimised(folder: Path, *words: str) -> str:
     return process.stdout
 
 
+@pytest.mark.thorough
 def test_draws_are_stored(tmp_path):
     assert optimised(tmp_path, "-c", STORE) == "(2, 8, 3) 48.0\n"
 

@@ -252,6 +252,7 @@ def link_out(run: Path, name: str, outside: Path) -> None:
     (run / name).symlink_to(target)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", LINKS)
 def test_no_command_follows_a_link_out_of_a_run_folder(made, run, tmp_path, name, capsys):
     link_out(run, name, tmp_path / "outside")

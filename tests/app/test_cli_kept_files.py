@@ -287,6 +287,7 @@ def test_the_fitted_table_is_known_wherever_a_command_is_called(made, quick_fit,
     assert "table.csv has changed since the run started" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["predict", "report"])
 def test_no_output_replaces_another_file_of_the_run(made, run, command, tmp_path, monkeypatch, capsys):
     words = [command, str(run)] + ([str(made / "table.csv")] if command == "predict" else [])
@@ -342,6 +343,7 @@ def test_a_pipe_is_written_and_not_replaced(made, run, tmp_path, capsys):
     assert pipe.is_fifo()
 
 
+@pytest.mark.thorough
 def test_what_is_open_is_added_to_and_not_replaced(made, run, tmp_path, capsys):
     """As the shell opens it: a file at whose end is written, through a link too, and a pipe."""
     words, log, link = ["predict", str(run), str(made / "table.csv")], tmp_path / "keep.log", tmp_path / "link"
@@ -403,6 +405,7 @@ def test_a_prediction_that_is_terminated_leaves_nothing_half_written(made, run, 
         signal.signal(signal.SIGTERM, previous)
 
 
+@pytest.mark.thorough
 def test_an_interruption_before_the_first_draw_says_how_to_go_on(made, tmp_path, monkeypatch, capsys):
     def interrupted(self, *arrays):
         raise KeyboardInterrupt
@@ -419,6 +422,7 @@ def test_an_interruption_before_the_first_draw_says_how_to_go_on(made, tmp_path,
     assert main(["resume", str(made / "run"), "--no-progress"]) == 0
 
 
+@pytest.mark.thorough
 def test_an_interruption_after_the_last_draw_says_how_to_go_on(run, monkeypatch, capsys):
     """The summary would be that of fewer draws, and nothing had said so."""
 

@@ -197,6 +197,7 @@ def test_warnings_reach_the_first_line_and_the_diagnostics(tmp_path):
     assert "invariant_draws" not in text, "the loadings were aligned before"
 
 
+@pytest.mark.thorough
 def test_one_chain_is_fine_with_a_remark(tmp_path):
     text = text_of(page_of(tmp_path, *posterior_of(num_chains=1, num_draws=1000)))
     assert "The diagnostics found no problem, but have a remark." in text
@@ -226,6 +227,7 @@ def test_components_in_the_noise_are_not_praised(tmp_path):
     assert "Component 3 is not distinguished from noise" in text
 
 
+@pytest.mark.thorough
 def test_classical_fractions_are_those_of_scikit_learn(tmp_path):
     posterior, stats, table = posterior_of()
     ratio = 100 * PCA().fit(table).explained_variance_ratio_

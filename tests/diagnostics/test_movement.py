@@ -37,6 +37,7 @@ def test_the_temperature_is_the_share_of_the_posterior_variance(key):
     np.testing.assert_allclose(found, (np.asarray(CURVATURES) * x.var(axis=1, ddof=1)).mean(axis=-1), rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_the_temperature_of_a_skewed_density_is_one(key):
     """Catches an identity that holds for normal densities alone."""
     density = lambda x: jnp.sum(x - jnp.exp(x))  # noqa: E731 - a log-gamma density

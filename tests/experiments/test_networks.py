@@ -157,6 +157,7 @@ def _plan(num_steps=24, failing_at=None):
     )
 
 
+@pytest.mark.thorough
 def test_killed_chains_go_on_bit_for_bit(tmp_path, monkeypatch):
     """Another random number after the interruption, a draw counted twice, a curve that begins again."""
     start = {"m": jnp.asarray([0.5, -0.5], jnp.float32)}

@@ -7,6 +7,7 @@ import pytest
 from experiments.walsh_hadamard import figure_4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("covariance", figure_4.COVARIANCES)
 def test_methods_have_as_many_parameters(covariance):
     """The others' posteriors have at least as many parameters as Walsh-Hadamard's, and not one entry more than needed."""

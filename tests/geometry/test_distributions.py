@@ -263,6 +263,7 @@ def test_von_mises_fisher_moments(n, concentration, key):
     assert_means((across[:, :, None] * across[:, None]) / scale**2, expected, "isotropy around the mean")
 
 
+@pytest.mark.thorough
 def test_von_mises_fisher_on_the_sphere_has_its_distribution(dtype, key):
     """On the ordinary sphere the cosine has an explicit distribution function."""
     k = 2.5
@@ -274,6 +275,7 @@ def test_von_mises_fisher_on_the_sphere_has_its_distribution(dtype, key):
     assert test.pvalue > 1e-4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [2, 3])
 def test_von_mises_fisher_density_is_normalized(n):
     fisher = dist.VonMisesFisher(jnp.eye(n)[0], 4.0)
@@ -383,6 +385,7 @@ def test_envelope_of_fisher_bingham_is_tight(key):
         key = jax.random.fold_in(key, 1)
 
 
+@pytest.mark.thorough
 def test_envelope_of_fisher_bingham_keeps_its_digits(key):
     """In float32 as in float64, where the concentration has more digits than float32."""
     f, a = np.array([0.0, 3e7, 4e7]), np.diag([-1e7, 0.0, 1.0])
@@ -399,6 +402,7 @@ def test_envelope_of_fisher_bingham_keeps_its_digits(key):
 # ----------------------------------------------------------------------------------------------- Gibbs
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", with_slow(["3x3"], ["2x2", "3x2", "rank one"]))
 def test_gibbs_chains_of_langevin(name, key):
     langevin = dist.MatrixLangevin(jnp.asarray(LANGEVIN[name]))
@@ -495,6 +499,7 @@ def test_precision_and_shapes(key):
         key = jax.random.clone(key)
 
 
+@pytest.mark.thorough
 def test_a_compiled_call_gives_the_same_draws(key):
     langevin = dist.MatrixLangevin(jnp.asarray(F[3, 2]))
     x = langevin.sample(key, 6)

@@ -80,6 +80,7 @@ def test_systems_with_their_determinants(size):
     np.testing.assert_allclose(log_determinant, np.linalg.slogdet(matrix)[1], rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.thorough
 def test_derivatives_of_triangular_factors_and_solutions():
     """Those of JAX's own, up to the second, in a function that uses all entries."""
 
@@ -225,6 +226,7 @@ def test_correction_of_the_inverse_root_of_what_is_not_finite():
         assert not np.isfinite(correction).any()
 
 
+@pytest.mark.thorough
 def test_calls_that_do_not_depend_on_each_other_end():
     """Catches factorisations that wait for each other for ever where there are few cores."""
     process = subprocess.run(

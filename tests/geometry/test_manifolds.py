@@ -152,6 +152,7 @@ def test_momentum_law(metric, shape, is_complex, key):
     check_momentum_law(metric, shape, is_complex, key)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
 def test_kicks_of_the_metrics(is_complex, key):
     """The literal kick's skew part is 2 skew(x^T g), so that it is no projection; the metrics' own is one."""

@@ -78,6 +78,7 @@ def test_other_data_and_seeds_compile_nothing(compilations):
         np.testing.assert_allclose(tree["log_likelihood"]["y"].values, expected, rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_models_that_differ_in_what_they_record_share_no_program():
     """Their densities are the same."""
 
@@ -256,6 +257,7 @@ def test_axes_have_the_names_of_plates():
     assert prediction["twice"].dims == ("chain", "draw", "column")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["store", "checkpoint"])
 def test_a_store_has_the_groups_and_axes_of_the_result(tmp_path, kind):
     options = STILL | {"model_args": (4, np.zeros((4, 3, 2))), "with_log_likelihood": True}

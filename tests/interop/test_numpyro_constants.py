@@ -99,6 +99,7 @@ def test_a_discrete_latent_variable_changes_it_too():
         gxn.to_geodax(model, model_args=(matrices(),))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("columns", "is_latent"), [(3, True), (3, False), (2, True)])
 def test_other_inferences_warn(columns, is_latent):
     """NumPyro's own samplers see densities only: they are warned where parameters are differentiated, and only there."""

@@ -29,6 +29,7 @@ def table(is_seen, y):
         numpyro.sample("left out", dist.Normal(mean, 1), obs=1.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter:UserWarning")
 def test_masked_observations_have_no_log_likelihood():
     arviz = pytest.importorskip("arviz")
@@ -85,6 +86,7 @@ def half_masked():
         numpyro.sample("x", dist.HalfNormal(1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("model", "args", "message"),
     [

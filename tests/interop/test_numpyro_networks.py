@@ -20,6 +20,7 @@ def _frames(generator, *shape):
     return np.linalg.qr(generator.standard_normal(shape))[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("link", eigenmodel_density.LINKS)
 def test_eigenmodel_is_that_of_the_estimator(link):
     """Differences of log densities between two points, with a missing pair."""

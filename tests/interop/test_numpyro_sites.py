@@ -70,12 +70,14 @@ def check_coordinates_carry_the_law(key, chart=CHARTS["givens"], num_nodes=64):
     np.testing.assert_allclose(moments, langevin_truth().mean, atol=2e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("chart", CHARTS.values(), ids=CHARTS)
 def test_coordinates_carry_the_law(chart, key):
     """A log volume that is missing, doubled, or of another reference measure."""
     check_coordinates_carry_the_law(key, chart)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("shape", "batch"), [((3, 2), ()), ((5, 3), (4,)), ((4, 1), (2, 3))])
 def test_transform_there_and_back(shape, batch, key, dtype):
     transform = biject_to(gxn.stiefel(*shape))
@@ -162,6 +164,7 @@ DISTRIBUTIONS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("ours", "law"), DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
 def test_distributions_are_those_of_geodax(ours, law, key):
     ours, law = ours(), law()

@@ -83,6 +83,7 @@ def test_expectations_after_joint_warmup(sampler, name, key):
 
 
 class TestSharing:
+    @pytest.mark.thorough
     def test_sixteen_chains_share_step_size_and_length(self, key):
         """Catches chains that are tuned apart, and lengths that differ from chain to chain, so that all wait."""
         stats = run(key, gx.hmc(normal), starts())["sample_stats"]
@@ -171,6 +172,7 @@ FAR_STARTS = {  # log density, manifold, start, statistic, its mean and its stan
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FAR_STARTS)
 @pytest.mark.parametrize("sampler", [gx.hmc, slow(gx.nuts)])
 def test_chains_that_start_far_out_are_waited_for(sampler, name, key):
@@ -349,6 +351,7 @@ def test_length_on_a_normal(key):
     check_length_on_a_normal(key)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("manifold", "shape"),
     [(gx.Sphere(), (4,)), slow(gx.Stiefel(), (5, 2)), (gx.Stiefel(), (3, 3))],

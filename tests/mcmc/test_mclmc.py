@@ -60,6 +60,7 @@ def check_adjusted_on_a_normal(dim: int, key) -> None:
     assert 0.4 < float(info.acceptance_rate.mean()) < 0.95
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dim", [2, slow(3)])
 def test_adjusted_on_a_normal(dim, key):
     """Catches a wrong power d - 1 in the energy, and momenta that are not uniform."""
@@ -110,6 +111,7 @@ def test_unadjusted_warm_up_on_a_normal(key):
     np.testing.assert_allclose(spread, 1.0, atol=0.15)
 
 
+@pytest.mark.thorough
 def test_adjusted_warm_up_on_a_product(key):
     """Sixteen chains find the acceptance rate and the moments of a frame beside Euclidean leaves."""
     target = TARGETS["product"]

@@ -140,6 +140,7 @@ class TestTarget:
         assert abs(float(info.acceptance_rate.mean()) - 0.8) < 0.1
         assert float(info.num_integration_steps.mean()) < 16
 
+    @pytest.mark.thorough
     def test_scales_within_one_leaf(self, key):
         """Catches shrinkage towards the mean variance of the leaf, which drowns its small entries."""
 

@@ -382,6 +382,7 @@ def test_predictions_of_a_file_are_exact_and_say_nothing_of_each_other(fitted, d
         np.testing.assert_allclose(norm.cdf(quantile, centres, spreads).mean(axis=0), level, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_scores_densities_and_replicates(fitted, data, truth):
     """Scores follow the true latent direction; densities are in the units of the data; replicates look like them."""
     rows, groups = data

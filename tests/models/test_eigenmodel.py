@@ -50,6 +50,7 @@ def test_probabilities_of_a_pair_add_up_to_one(link):
     np.testing.assert_allclose(weights @ values, density.expected(jnp.asarray(eta), link), rtol=1e-9)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("link", density.LINKS)
 def test_density_by_hand_and_its_invariances(link):
     """Signs, order of columns and names of nodes do not matter; missing pairs and the diagonal are left out."""

@@ -143,6 +143,7 @@ def numbered():
     return LowRankFactorization(R, **SMALL).fit(frame, y), frame, y
 
 
+@pytest.mark.thorough
 def test_names_keep_their_kind_in_every_container(numbered):
     """In a frame, an array of objects and lists of rows or tuples, numbers beside strings are numbers."""
     model, frame, y = numbered
@@ -238,6 +239,7 @@ def test_codes_of_a_file_are_names(tmp_path, code):
     np.testing.assert_array_equal(model.is_known(pairs), [[True, True], [True, True], [False, False]])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("factorization", density.FACTORIZATIONS)
 def test_density_by_hand(factorization):
     """Differences of the log density are those of the laws of the natural numbers, by scipy."""
@@ -342,6 +344,7 @@ def test_columns_of_a_frame_are_those_of_the_fit(numbered):
     np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
 
 
+@pytest.mark.thorough
 def test_times_are_names_whatever_their_units():
     days = pd.date_range("2020-01-01", periods=12, unit="s")
     pairs = pd.DataFrame({"day": days, "item": np.arange(12) % 4})

@@ -124,6 +124,7 @@ def classifier(blobs, tmp_path_factory):
     return model.fit(x[:200], y[:200])
 
 
+@pytest.mark.thorough
 def test_classes(classifier, blobs):
     """Near the accuracy of the rule that knows the law; its parts of uncertainty add up; sets cover."""
     x, y = blobs
@@ -149,6 +150,7 @@ def test_classes(classifier, blobs):
     assert members[np.arange(40), numbers[200:]].mean() > 0.8 - 5 * np.sqrt(0.16 / 40 + 0.16 / 80)
 
 
+@pytest.mark.thorough
 def test_the_set_of_a_row_is_its_own(classifier, blobs):
     """Alone, in other company and beside all others, although matrices of other shapes round otherwise."""
     x, _ = blobs

@@ -118,6 +118,7 @@ def test_volume_element_of_the_transition_matrix():
     np.testing.assert_allclose(differences(found), differences(expected), rtol=1e-10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("law", LAWS)
 def test_invariances(law):
     """Names of states and classes, signs and order of columns do not matter."""
@@ -214,6 +215,7 @@ def test_states_and_rates_are_recovered(fitted, simulated, truth):
     assert np.all((low < true.transition[0]) & (true.transition[0] < high))
 
 
+@pytest.mark.thorough
 def test_probabilities_sequences_and_replicates(fitted, simulated):
     """Drawn sequences have the smoothed probabilities; replicates are symmetric and of the data's size."""
     counts = simulated[1]

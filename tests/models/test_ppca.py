@@ -59,6 +59,7 @@ def _log_prior(position: dict, theta: PPCAParameters, prior: PPCAPrior) -> float
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("n", "p"), [(5, 2), (4, 1), (3, 3), (7, 5)])
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_log_density_is_prior_plus_marginal_normal(n, p, share):

@@ -82,6 +82,7 @@ def test_adapted_network(kind, key):
     assert merged.layers[0].bias is drawn.network.layers[0].layer.bias is network.layers[0].bias  # no copies
 
 
+@pytest.mark.thorough
 def test_default_is_every_dense_layer(key):
     """Of a tree of arrays without such layers, every matrix; names are without the endings of Flax's variables."""
     network = Own(jax.random.clone(key))
@@ -229,6 +230,7 @@ def test_half_precision_reaches_the_frozen_weights(classes):
     assert half(row).dtype == jnp.bfloat16
 
 
+@pytest.mark.thorough
 def test_other_inferences(classes, key):
     """Variational inference in free coordinates, Laplace over the two layers of each bottleneck."""
     network, data = classes

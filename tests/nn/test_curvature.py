@@ -31,6 +31,7 @@ def test_curvature_is_the_ratio_of_norms(activation, key):
         np.testing.assert_allclose(found.curvature[i], hessian / (gradient + 1e-6), rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_linear_loss_has_no_curvature_and_a_saddle_has_its_norm(key):
     key_line, key_saddle = jax.random.split(key)
     x, y = jnp.ones((2, 3), jnp.float64), jnp.zeros(2, jnp.float64)

@@ -64,6 +64,7 @@ def test_parameters_with_names_of_statistics_are_sampled():
     assert set(draws["posterior"]) == set(position)
 
 
+@pytest.mark.thorough
 def test_variables_of_nnx_are_refused_by_their_type(model):
     """The paths of their statistics and counters say nothing."""
     from flax import nnx
@@ -78,6 +79,7 @@ def test_variables_of_nnx_are_refused_by_their_type(model):
     assert gx.sghmc(log_density, step_size=0.1).init(params).position is params
 
 
+@pytest.mark.thorough
 def test_rules_find_variables_of_nnx_and_parameters_of_linen(model, key):
     """Catches rules that must be written for the ending .value, and biases that have the scale of weights."""
     from flax import linen, nnx

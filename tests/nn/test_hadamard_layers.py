@@ -95,6 +95,7 @@ def check_draws_of_rows(key):
     assert np.abs(neighbours).max() < 4.5 / np.sqrt(number)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("covariance", [slow("diagonal"), "full", "low-rank"])
 def test_moments_are_exact_sums(covariance):
     check_moments(covariance)

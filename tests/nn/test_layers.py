@@ -96,6 +96,7 @@ def test_orthogonal_convolution_is_the_product_with_patches(channels, outputs, k
     np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-13)
 
 
+@pytest.mark.thorough
 def test_low_rank_linear_is_its_decomposition(dtype, key):
     key_layer, key_x = jax.random.split(key)
     layer = nn.LowRankLinear(6, 9, rank=3, dtype=dtype, key=key_layer)
@@ -145,6 +146,7 @@ def test_batches_are_the_examples_one_by_one(key):
     np.testing.assert_allclose(jax.vmap(network)(x), one_by_one, atol=1e-13)
 
 
+@pytest.mark.thorough
 def test_mlp_names_its_kinds_of_layers(key):
     keys = jax.random.split(key, 3)
     orthogonal = nn.MLP(20, 10, widths=(12, 12), orthogonal=True, key=keys[0])
@@ -230,6 +232,7 @@ IMAGE_LAYERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", IMAGE_LAYERS)
 def test_layers_of_images_see_one_image_with_their_channels(name, key, unchecked):
     """Catches missing channels that count as black, one channel that counts as many, batches normalised as images."""

@@ -250,6 +250,7 @@ def test_numbers_of_numpy_and_jax_leave_types_as_they_are(number, key, unchecked
         assert x.dtype == jax.jit(law.log_density)(x).dtype == jnp.float32
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 @pytest.mark.parametrize("is_hierarchical", [False, True])
 def test_horseshoes_of_half_precision_keep_their_tails(is_hierarchical, dtype, key):

@@ -262,6 +262,7 @@ def vectors():
     return posterior, start, data, mean, precision
 
 
+@pytest.mark.thorough
 def test_posterior_of_the_vectors_is_gaussian():
     posterior, start, data, mean, precision = vectors()
     density = posterior.full(data)

@@ -200,6 +200,7 @@ def test_what_they_refuse(make, error, message, key):
         make(key)
 
 
+@pytest.mark.thorough
 def test_swag_refuses_manifolds_and_ensembles_keep_them(key):
     """Catches draws off a manifold, and members that leave theirs."""
     network = lambda k: gx.nn.MLP(3, "scalar", widths=(3, 3), orthogonal=True, dtype=jnp.float64, key=k)  # noqa: E731

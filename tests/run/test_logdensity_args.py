@@ -85,6 +85,7 @@ def test_data_that_a_density_holds_may_change():
         assert abs(float(tree["posterior"]["position"].mean()) - mean) < 1.0
 
 
+@pytest.mark.thorough
 def test_records_of_a_module_with_arrays():
     """Catches a key that hashes what is in a function of the user."""
 

@@ -45,6 +45,7 @@ def sampled(seed, scale):
     return np.asarray(chains["posterior"]["position"].values)
 
 
+@pytest.mark.thorough
 def test_a_run_of_the_same_shape_compiles_nothing_and_draws_what_it_would_have_drawn(compilations):
     """Nor those of another density: catches a key that leaves constants out."""
     alone = sampled(1, 2.0)

@@ -336,6 +336,7 @@ class TestDevices:
         with pytest.raises(ValueError, match='of NumPyro, one chain on each device, is devices="all" here'):
             run(key, chain_method="parallel")
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("batch_size", [None, 4])
     def test_a_chain_alone_is_the_first_of_several(self, key, batch_size):
         """It is computed without ``vmap``, as chains in turn are: catches a lost axis, and batches of another chain."""

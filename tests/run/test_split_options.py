@@ -96,6 +96,7 @@ def test_control_variates_of_a_split_position(key, sampler, tmp_path):
             run(center, start(), jax.devices()[:1])
 
 
+@pytest.mark.thorough
 def test_inner_steps_of_a_split_position(key, tmp_path):
     """Catches batches of inner steps that devices divide in place of the examples, in the warm-up and in checkpoints."""
     algorithm = gx.sghmc(posterior(), num_inner_steps=2)

@@ -90,6 +90,7 @@ def weighted_stream():
     return gx.data.stream(start)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_inner_steps", [1, 3])
 def test_batches_of_a_stream_may_hold_a_number(key, num_inner_steps):
     """Catches a number that is cut along the examples."""
@@ -168,6 +169,7 @@ class TestErrorsInTheMiddleOfARun:
         assert_same(run(key, gx.data.stream(start), **settings), run(key, counted_stream(), **self.settings))
         assert 15 in asked
 
+    @pytest.mark.thorough
     def test_of_a_progress_function(self, key, tmp_path, monkeypatch):
         def tell(progress):
             if progress.iteration == 9:
@@ -196,6 +198,7 @@ def test_chunks_do_not_matter(key, kind, monkeypatch):
     assert_same(long, run(key, make()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["device", "stream"])
 def test_a_resumed_run_is_the_same(key, kind, tmp_path):
     """Catches batches that begin anew after an interruption."""
@@ -204,6 +207,7 @@ def test_a_resumed_run_is_the_same(key, kind, tmp_path):
     assert_same(run(key, make(), checkpoint=tmp_path), run(key, make()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
 def test_half_precision_is_recorded_in_single_precision(key, sampler, tmp_path):
     """Catches draws that Zarr cannot hold and ArviZ cannot summarise, and positions that come back in another type."""

@@ -63,6 +63,7 @@ def dense(function, like=POSITION):
     return np.asarray(jax.jit(jax.vmap(lambda e: ravel_pytree(function(unravel(e)))[0]))(jnp.eye(vector.size))).T
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", METRICS)
 def test_the_root_is_symmetric_and_a_root_of_the_inverse(key, name):
     """Catches a root of the wrong power, blocks that mix, and a root that sghmc could not use."""
@@ -76,6 +77,7 @@ def test_the_root_is_symmetric_and_a_root_of_the_inverse(key, name):
     assert np.linalg.eigvalsh(inverse).min() > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", METRICS)
 def test_dtypes_are_kept_and_nothing_is_undefined_without_a_gradient(name, dtype, key):
     """Catches 0 / 0 in Monge's root, in RMSProp without epsilon, and in a normalised alpha."""
@@ -320,6 +322,7 @@ class TestValues:
                 expected = z if is_learning else compiled(inner, name)(state.metric, z)
                 jax.tree.map(np.testing.assert_array_equal, found, expected)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("steps", [7, 11])
     @pytest.mark.parametrize(
         "make",

@@ -177,6 +177,7 @@ def check_complex_direction(key):
     assert np.max(np.abs(found.bias)) < 0.06, found.bias
 
 
+@pytest.mark.thorough
 def test_complex_direction(key):
     check_complex_direction(key)
 

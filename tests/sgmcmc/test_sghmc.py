@@ -62,6 +62,7 @@ def add_noise(deviation):
 
 
 class TestStationaryLaw:
+    @pytest.mark.thorough
     @pytest.mark.parametrize("ordering", ["paper", slow("baoab")])
     def test_rotations_of_the_plane(self, key, ordering):
         """E cos phi = I1(2k) / I0(2k) for the density exp(k tr x) on SO(2)."""

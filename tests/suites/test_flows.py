@@ -292,6 +292,7 @@ def test_polar_flow_is_of_second_order(shape, is_complex, key):
     check_polar_order(shape, is_complex, key)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("shape", "is_complex"), POLAR_SHAPES)
 def test_polar_flow_stays_on_the_manifold(shape, is_complex, dtype, key):
     """In short and long steps, back from a point that is off by rounding, and not at all in no time."""

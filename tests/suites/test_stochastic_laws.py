@@ -74,5 +74,6 @@ def test_conjugate_mean(key):
     check_conjugate_mean(key)
 
 
+@pytest.mark.thorough
 def test_monge(key):
     check_monge(key)

@@ -64,6 +64,7 @@ def test_log_prob_of_a_distribution_keeps_its_parameters():
         np.testing.assert_allclose(evaluate(unconstrain(law.log_prob, Polar(3, 2)), z), expected, rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_sample_keeps_constrained_draws(key):
     """The way a user goes."""
     u = unconstrain(logdensity, {"frame": Polar(3, 2)})
