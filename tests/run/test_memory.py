@@ -111,7 +111,7 @@ def random_draws(num_draws):
 @pytest.mark.thorough
 def test_summaries_and_findings_take_blocks(peak, tmp_path):
     """Catches a table, or a finding, for which all draws are read into memory; and blocks that change a figure."""
-    num_draws = 400
+    num_draws = 700  # what does not grow with the draws is a megabyte
     groups = random_draws(num_draws)
     ZarrDraws(tmp_path, SHAPES, CHAINS, num_draws).write(0, groups)
     expected = summarize(groups["posterior"], groups["sample_stats"])
