@@ -1,8 +1,9 @@
-"""What the pages on HMC and on traps say happens: resonance, momenta of another metric, reflections; float32 as by default.
+"""What the pages on HMC and on traps say happens: resonance, momenta of another metric, reflections, rounding; float32 as by default.
 
 *Resonance*: HMC of fixed lengths on exp(100 (x11 + x22)), 10 x 2, whose periods are near 2 pi / 10. *Momentum*: the energy and the flow of
 the canonical metric with momenta drawn for the embedded one, against exact draws of the matrix Langevin law. *Reflections*: the share
-of positive determinants on O(2) under exp(0.8 tr x), against I_0(1.6) / (1 + I_0(1.6)).
+of positive determinants on O(2) under exp(0.8 tr x), against I_0(1.6) / (1 + I_0(1.6)). *Rounding*: variances of a normal law in
+three dimensions to whose log density a constant is added.
 
     python benchmarks/pitfalls.py
 
@@ -24,6 +25,7 @@ from geodax.diagnostics.findings import ess
 
 RESULTS = Path(__file__).parent / "results"
 STEP = 0.02
+CONSTANTS = (0.0, 1e6, 5e6, 1e7, 2e7, 1e8)
 LENGTHS = ((5, 0.0), (16, 0.0), (16, 0.3), (31, 0.0), (31, 0.3))
 
 
@@ -103,8 +105,39 @@ def reflections() -> dict:
     return {"share": share, "error": (share * (1 - share) / size) ** 0.5, "exact": float(i0(1.6) / (1 + i0(1.6)))}
 
 
+def rounding() -> list[dict]:
+    """Mean variance over the exact one, by the constant in the log density, of two seeds."""
+    variances = jnp.array([1.0, 4.0, 9.0])
+    rows = []
+    for constant in CONSTANTS:
+        row = {"constant": constant, "rounded_to": float(np.finfo(np.float32).eps) * constant}
+        for make in (gx.hmc, gx.nuts):
+            row[make.__name__] = [
+                float(
+                    np.mean(
+                        gx.sample(
+                            jax.random.key(seed),
+                            make(lambda x, c: -0.5 * jnp.sum(x**2 / variances) - c),
+                            lambda key: jax.random.normal(key, (3,)),
+                            num_samples=10_000,
+                            num_warmup=500,
+                            num_chains=8,
+                            logdensity_args=(jnp.float32(constant),),
+                            progress=False,
+                        )["posterior"]["position"].values.astype(float)
+                        ** 2
+                        / np.asarray(variances)
+                    )
+                )
+                for seed in (0, 1)
+            ]
+        rows.append(row)
+        print(row)
+    return rows
+
+
 def main() -> None:
-    """Measure all three."""
+    """Measure all four."""
     facts = {
         "machine": platform.machine(),
         "versions": installed("jax", "jaxlib"),
@@ -112,6 +145,7 @@ def main() -> None:
         "reflections": reflections(),
         "momentum": momentum(),
         "resonance": resonance(),
+        "rounding": rounding(),
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "pitfalls.json").write_text(json.dumps(facts, indent=1) + "\n")

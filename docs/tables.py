@@ -440,6 +440,19 @@ def resonance(facts: dict) -> list[str]:
     ]
 
 
+def rounding(facts: dict) -> list[str]:
+    """Variances with a constant in a log density of single precision."""
+    return [
+        "| constant | rounded to | variance by `hmc` / exact | by `nuts` |",
+        "|---|---|---|---|",
+        *(
+            f"| {row['constant']:,.0f} | {figure(row['rounded_to'])} | "
+            f"{', '.join(f'{x:.2f}' for x in row['hmc'])} | {', '.join(f'{x:.2f}' for x in row['nuts'])} |"
+            for row in facts["rounding"]
+        ),
+    ]
+
+
 def batch_orders(facts: dict) -> list[str]:
     """Variances by the order of the step and of the batches."""
     steps = sorted({row["step"] for row in facts["rows"]})
@@ -662,6 +675,7 @@ TABLES = {
     "posteriordb": ("posteriordb", posteriordb),
     "batch-orders": ("batch_orders", batch_orders),
     "resonance": ("pitfalls", resonance),
+    "rounding": ("pitfalls", rounding),
     "kills": ("soak", kills),
     "soak-steps": ("soak", soak_steps),
     "soak-checkpoints": ("soak", soak_checkpoints),

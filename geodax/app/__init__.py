@@ -22,6 +22,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,6 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     if arguments is None:  # the process is the command's own; by the default a tenth of a short fit collects garbage
         gc.set_threshold(100_000, 20, 100)
+        # of scikit-learn, three times; the note on the classes of a table counts them
+        warnings.filterwarnings("ignore", message="The number of unique classes is greater")
     defer("scipy.stats")  # 0.7 seconds; scikit-learn's base class imports it and uses nothing of it
     try:  # the imports take a second or more, in which one can think better of it
         with _remembered_interruption():

@@ -20,10 +20,10 @@ def drifting(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     Args:
         stats: The sampler's statistics of shape (chain, draw) by name.
     """
-    potential = statistic(stats, "potential")
-    if potential is None or potential.shape[1] < FEW_DRAWS or not np.isfinite(potential).all():
+    parts = _parts(stats, "potential", 2)
+    if not parts:
         return
-    first, second = np.array_split(potential.astype(np.float64), 2, axis=1)
+    first, second = parts
     width = np.sqrt((first.var(axis=1) + second.var(axis=1)) / 2)
     change = (second.mean(axis=1) - first.mean(axis=1)) / np.where(width > 0, width, np.inf)
     # a chain that moves as slowly as a random walk changes by two widths in one direction or the other
@@ -46,10 +46,9 @@ def rising(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     Args:
         stats: The sampler's statistics of shape (chain, draw) by name.
     """
-    density = statistic(stats, "logdensity")
-    if density is None or density.shape[1] < FEW_DRAWS or not np.isfinite(density).all():
+    quarters = _parts(stats, "logdensity", 4)
+    if not quarters:
         return
-    quarters = np.array_split(density.astype(np.float64), 4, axis=1)
     middles = np.median(quarters[0], axis=1), np.median(quarters[-1], axis=1)
     if (
         all((after.min(axis=1) >= before.max(axis=1)).all() for before, after in pairwise(quarters))
@@ -64,3 +63,11 @@ def rising(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
             in_python("Check the signs of its terms, and give every variable a proper prior. Otherwise warm", "Warm")
             + f" up longer ({argument('num_warmup')}).",
         )
+
+
+def _parts(stats: Mapping[str, np.ndarray], name: str, count: int) -> list[np.ndarray]:
+    """Successive parts of a statistic; none if there are few draws of it, or some are not finite."""
+    values = statistic(stats, name)
+    if values is None or values.shape[1] < FEW_DRAWS or not np.isfinite(values).all():
+        return []
+    return np.array_split(values.astype(np.float64), count, axis=1)

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -435,3 +437,14 @@ def test_a_missing_weight_is_named(tmp_path, capsys):
     path.write_text("x,y,n\n" + "".join(f"{i % 5},{i},{'' if i == 3 else 1 + i % 2}\n" for i in range(9)))
     assert main(["fit", "regressor", str(path), "--target", "y", "--weights", "n", "--out", str(tmp_path / "run")]) == 1
     assert "--weights 'n' has no weight in row 4 (1 such row)" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.thorough
+def test_many_classes_are_a_note_and_no_warning_of_a_library(tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("x,kind\n" + "".join(f"{k * 13 % 31},k{k % 50}\n" for k in range(90)))
+    command = [sys.executable, "-m", "geodax", "fit", "classifier", str(table), "--target", "kind", *_SMALL]
+    process = subprocess.run([*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, check=False)
+    assert process.returncode == 0
+    assert "50 in all" in process.stdout
+    assert "Warning" not in process.stderr

@@ -625,6 +625,11 @@ def test_refused_with_a_reason(write, content, message):
     assert "table.csv" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["{x}", "[x]", "{x_1}_[m]"])
+def test_brackets_in_names_are_no_json(write, name):
+    assert read_table(write(f"{name},y\n1,2\n3,4\n")).names == (name, "y")
+
+
 @pytest.mark.parametrize(
     ("member", "message"), [("xl/workbook.xml", "Excel workbook.*as CSV"), ("a.csv", "a zip archive. Unpack it")]
 )

@@ -500,10 +500,10 @@ def test_a_log_density_without_maximum_is_named_in_place_of_a_funnel(key, logden
 
 @pytest.mark.parametrize("coefficient", [0.9, 0.999, 0.9999])
 def test_log_densities_that_move_slowly_do_not_keep_rising(coefficient):
-    """Also of one chain; and a chain that repeats one point does not rise."""
+    """Also of one chain; and a chain that repeats one point, or rises once, does not keep rising."""
     generator = np.random.default_rng(9)
     for lp in autoregressive(generator, coefficient, (300, 400)):
-        for values in (lp, -(lp**2), 0 * lp):
+        for values in (lp, -(lp**2), 0 * lp, lp + 1e4 * (np.arange(400) > 200)):
             draws, stats = {"x": generator.standard_normal((1, 400))}, {"lp": values[None]}
             assert "A log density that keeps rising" not in titles(check(draws, stats))
 

@@ -609,3 +609,24 @@ def test_few_rows_do_not_throw_the_noise(rows):
         x, y = rng.normal(size=(rows, 3)), rng.normal(size=rows)
         model = BayesianMLPRegressor((8,), num_warmup=400, num_samples=50, num_chains=8, random_state=seed).fit(x, y)
         assert model.posterior_["posterior"]["log_noise"].values.max() < 4
+
+
+@pytest.mark.parametrize(("step_size", "num_steps"), [(0.01, 1), (None, 5)])
+def test_only_a_step_size_that_is_found_is_shortened_for_few_rows(monkeypatch, step_size, num_steps):
+    """By as much as there are more steps; with a given one more steps would sample for another time than asked."""
+    made = []
+
+    def kept(key, algorithm, start, **options):
+        made.append((algorithm, start(key), options["batches"].draw(key, jax.numpy.int32(0))))
+        return gx.sample(key, algorithm, start, **options)
+
+    monkeypatch.setattr(stochastic, "sample", kept)
+    rng = np.random.default_rng(0)
+    options = {"step_size": step_size, "num_warmup": 20, "num_samples": 5, "num_chains": 1, "random_state": 0}
+    BayesianMLPRegressor((3,), **options).fit(rng.normal(size=(8, 2)), rng.normal(size=8))
+    ((algorithm, position, batch),) = made
+    assert algorithm.num_batches == num_steps
+    batches = batch if num_steps == 1 else jax.tree.map(lambda x: jax.numpy.stack([x] * num_steps), batch)
+    state = algorithm.init(position)._replace(tuned_step_size=jax.numpy.asarray(0.01, jax.numpy.float32))
+    state, info = algorithm.step(jax.random.key(0), state, batches)
+    np.testing.assert_allclose([info.step_size, state.tuned_step_size], [0.01 / num_steps, 0.01], rtol=1e-6)

@@ -3,7 +3,6 @@
 import abc
 import csv
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,6 @@ from geodax.models.mlp.regressor import COUNTS, BayesianMLPRegressor
 _AROUND_NETWORKS = ("laplace", "multi-swag")  # inferences whose draws are independent
 _COVERAGE = 0.9
 _READING = ("target", "categories", "drop", "weights", "test_fraction")  # options that are not the estimator's
-# scikit-learn says so three times, with places in its code; the note on the classes counts them
-warnings.filterwarnings("ignore", message="The number of unique classes is greater")
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
 

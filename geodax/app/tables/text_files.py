@@ -5,6 +5,7 @@ import contextlib
 import functools
 import gzip
 import io
+import re
 import sys
 import zlib
 from pathlib import Path
@@ -41,6 +42,8 @@ _KINDS = {
     b"\x80\x04": "a Python pickle, which is never opened. Write it as CSV or .npy",
     b"\x80\x05": "a Python pickle, which is never opened. Write it as CSV or .npy",
 }
+
+_JSON = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{])')
 
 
 class TextFile(NamedTuple):
@@ -126,7 +129,7 @@ def text_file(path: Path, head: bytes, encoding: str | None, notes: list[str]) -
         kind = next((kind for magic, kind in _KINDS.items() if head.startswith(magic)), "")
         if kind:
             raise TableError(f"{path} is {kind}")
-        if head.lstrip()[:1] == b"{" or head.lstrip()[:2] in (b"[{", b"[["):
+        if _JSON.match(head):
             raise TableError(f"{path} is JSON. Write it as CSV or Parquet")
     is_wide = any(bits in (encoding or "") for bits in ("16", "32"))
     line, size = 0, 0

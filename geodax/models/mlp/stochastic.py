@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks, nn
-from geodax._types import Adaptation, Array, PRNGKey, PyTree, SamplingAlgorithm, Scalar
+from geodax._types import Array, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import batches
 from geodax.geometry.manifolds import AbstractManifold
@@ -216,8 +216,9 @@ def sample_in_stages(
         The result of :func:`geodax.sample`.
     """
     num_data = posterior.num_data
-    # steps in place of one; as many of sghmc make up for their length
-    shorter = 1 if num_data >= _LEAST_TRAINED else -(-2 * _LEAST_TRAINED // num_data)
+    # steps in place of one of the size that warm-up finds; as many of sghmc make up for their length
+    has_few = num_data < _LEAST_TRAINED and settings.step_size is None
+    shorter = -(-2 * _LEAST_TRAINED // num_data) if has_few else 1
     num_inner_steps *= shorter if settings.sampler == "sghmc" else 1
     num_training = int(_TRAINING * settings.num_warmup) if trains and num_data >= _LEAST_TRAINED else 0
     batch_size = _BATCH_SIZE if settings.batch_size is None else settings.batch_size
@@ -261,27 +262,18 @@ def sample_in_stages(
 
 
 def _shortened(algorithm: SamplingAlgorithm, share: float) -> SamplingAlgorithm:
-    """The sampler with a part of the step size that its warm-up finds.
+    """The sampler with a share of the step size that its warm-up finds.
 
     The curvature grows with the inverse square of the noise, which few examples leave uncertain by orders of magnitude.
     With steps for typical values a chain that comes to a small noise was thrown to one of exp(19) or to infinity.
     """
-    if algorithm.adapt is None:
-        return algorithm
-    find = algorithm.adapt
 
-    def adapt(*args: Any) -> Adaptation:
-        found = find(*args)
+    def step(rng_key: PRNGKey, state: Any, *batch: PyTree) -> tuple[Any, Any]:
+        found = state.tuned_step_size
+        state, info = algorithm.step(rng_key, state._replace(tuned_step_size=share * found), *batch)
+        return state._replace(tuned_step_size=found), info
 
-        def update(rng_key: PRNGKey, tuning: Any, state: Any, *args: Any) -> tuple[Any, Any]:
-            before = state.tuned_step_size
-            tuning, state = found.update(rng_key, tuning, state, *args)
-            after = state.tuned_step_size  # measured anew in some iterations
-            return tuning, state._replace(tuned_step_size=jnp.where(after == before, after, share * after))
-
-        return found._replace(update=update)
-
-    return algorithm._replace(adapt=adapt)
+    return algorithm._replace(step=step)
 
 
 def _of_iteration(function: Callable[[PyTree, PyTree], Scalar]) -> Callable[[PyTree, PyTree], Scalar]:
