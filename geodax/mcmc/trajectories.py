@@ -13,8 +13,11 @@ it,
     \langle v_-, \rho \rangle \le 0 \quad \text{or} \quad \langle v_+, \rho \rangle \le 0,
 
 in units of the scales. On Euclidean leaves this is Stan's generalised criterion; on a sphere a free trajectory
-turns at the antipode. The criterion depends only on the set of points of the piece and is symmetric in its ends,
-which is sufficient for the sampler to be exact.
+turns at the antipode. A piece is also not used if either half of it has turned together with the nearest point of the
+other half. Otherwise a trajectory could double from less than half a period to more than a whole one, and go round
+many times. If the first half has turned so, one step shows it, and the rest of the doubling is saved. All of this
+depends only on the set of points of the piece and is symmetric in its ends, which is sufficient for the sampler to be
+exact.
 """
 
 from collections.abc import Callable
@@ -115,19 +118,28 @@ def metropolis(
 Velocity = Float[Array, " dim"]
 
 
-class _OpenPieces(NamedTuple):
-    """First points of the balanced pieces of a subtree that are still growing, one row each.
+class _Mark(NamedTuple):
+    """What the turning criterion needs of a point of a subtree.
 
     Attributes:
-        velocity: Velocity at the first point.
-        offset: Sum of the velocities up to it less half its own; the chord to a later point is the difference of
-            this quantity between the two points.
-        along: Inner product of the two.
+        velocity: Its velocity.
+        offset: Sum of the velocities up to it less half its own; the chord from one point to another is the difference.
     """
 
-    velocity: Float[Array, "piece dim"]
-    offset: Float[Array, "piece dim"]
-    along: Float[Array, " piece"]
+    velocity: Velocity
+    offset: Velocity
+
+
+class _Neighbours(NamedTuple):
+    """A point of a subtree and the one before it."""
+
+    point: _Mark
+    before: _Mark
+
+
+# Where the balanced pieces that are still growing begin: neighbours with one row for each; the first is the old tree.
+# Separate small arrays, since XLA runs a loop faster whose arrays all have at most 512 bytes.
+_OpenPieces = _Neighbours
 
 
 class _Draw(NamedTuple):
@@ -140,7 +152,7 @@ class _Draw(NamedTuple):
 
 
 class _Tree(NamedTuple):
-    """A trajectory under construction: its two ends, a draw from it, and sums over its points."""
+    """A trajectory under construction: its two ends, a draw from it, sums over its points, and room for a subtree's."""
 
     left: IntegratorState
     right: IntegratorState
@@ -151,6 +163,7 @@ class _Tree(NamedTuple):
     num_steps: Array
     is_turning: Array
     is_diverging: Array
+    open_pieces: _OpenPieces
 
 
 class _Subtree(NamedTuple):
@@ -164,6 +177,7 @@ class _Subtree(NamedTuple):
     num_steps: Array
     is_turning: Array
     is_diverging: Array
+    mark: _Mark
     open_pieces: _OpenPieces
 
 
@@ -186,10 +200,13 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
     def grow(
         words: Words, tree: _Tree, depth: Array, direction: Array, step_size: Scalar, mass: MassMatrix, initial_energy
     ):
-        """Double the tree's length on one side, stopping early if the new half turns."""
+        """Double the tree's length on one side, stopping early if the new half turns or cannot be used."""
         start = _tree.where(direction > 0, tree.right, tree.left)
+        velocity = velocity_at(start)
+        near = _Mark(velocity, -0.5 * velocity)
+        velocity = velocity_at(_tree.where(direction > 0, tree.left, tree.right))
+        far = _Mark(velocity, 0.5 * velocity - tree.velocity_sum)
         signed_step = direction.astype(step_size.dtype) * step_size
-        rows = jnp.zeros((max_num_doublings, tree.velocity_sum.size), tree.velocity_sum.dtype)
         subtree = _Subtree(
             end=start,
             draw=tree.draw,
@@ -199,7 +216,8 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
             num_steps=jnp.zeros_like(tree.num_steps),
             is_turning=jnp.zeros_like(tree.is_turning),
             is_diverging=jnp.zeros_like(tree.is_diverging),
-            open_pieces=_OpenPieces(rows, rows, rows[:, 0]),
+            mark=near,
+            open_pieces=_with_row(tree.open_pieces, _Neighbours(far, far), 0),
         )
 
         def is_unfinished(subtree: _Subtree) -> Array:
@@ -216,9 +234,10 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
             velocity = velocity_at(end)
             velocity_sum = subtree.velocity_sum + velocity
             index = subtree.num_steps
-            is_first = index % 2 == 0  # of a piece; odd points end at least one
-            open_pieces = _open(subtree.open_pieces, is_first, index, velocity, velocity_sum)
-            is_turning = ~is_first & _turns_within(open_pieces, velocity, velocity_sum, index)
+            mark = _Mark(velocity, velocity_sum - 0.5 * velocity)
+            neighbours = _Neighbours(mark, subtree.mark)
+            open_pieces = _open(subtree.open_pieces, neighbours, index)
+            is_turning = _turns_at(open_pieces, neighbours, index)
             candidate = _Draw(end.position, end.logdensity, end.logdensity_grad, new_energy)
             return _Subtree(
                 end=end,
@@ -229,24 +248,31 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
                 num_steps=index + 1,
                 is_turning=is_turning,
                 is_diverging=change > DIVERGENCE_THRESHOLD,
+                mark=mark,
                 open_pieces=open_pieces,
             )
 
-        return jax.lax.while_loop(is_unfinished, extend, subtree)
+        subtree = jax.lax.while_loop(is_unfinished, extend, subtree)
+        # two points are a piece, and halves only together with others
+        is_turning = (depth > 0) & (subtree.is_turning | _turns(near, subtree.mark))
+        return subtree._replace(is_turning=is_turning)
 
     def run(key: PRNGKey, start: IntegratorState, step_size: Scalar, mass: MassMatrix) -> TrajectoryResult:
         words, directions = key_words(key)
         initial_energy = energy(start, manifold)
+        velocity = velocity_at(start)
+        rows = jnp.zeros((max_num_doublings, velocity.size), velocity.dtype)
         tree = _Tree(
             left=start,
             right=start,
             draw=_Draw(start.position, start.logdensity, start.logdensity_grad, initial_energy),
-            velocity_sum=velocity_at(start),
+            velocity_sum=velocity,
             log_weight=jnp.zeros_like(initial_energy),
             acceptance_sum=jnp.zeros_like(initial_energy),
             num_steps=jnp.zeros((), jnp.int32),
             is_turning=jnp.zeros((), bool),
             is_diverging=jnp.zeros((), bool),
+            open_pieces=_OpenPieces(_Mark(rows, rows), _Mark(rows, rows)),
         )
 
         def is_unfinished(carry: tuple[Array, _Tree]) -> Array:
@@ -265,7 +291,8 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
             left = _tree.where(direction > 0, tree.left, new.end)
             right = _tree.where(direction > 0, new.end, tree.right)
             velocity_sum = tree.velocity_sum + new.velocity_sum
-            is_turning = new.is_turning | _has_turned(velocity_at(left), velocity_at(right), velocity_sum)
+            first, last = velocity_at(left), velocity_at(right)
+            whole = _Mark(first, 0.5 * first), _Mark(last, velocity_sum - 0.5 * last)
             return depth + 1, _Tree(
                 left=left,
                 right=right,
@@ -274,8 +301,9 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
                 log_weight=jnp.logaddexp(tree.log_weight, new.log_weight),
                 acceptance_sum=tree.acceptance_sum + new.acceptance_sum,
                 num_steps=tree.num_steps + new.num_steps,
-                is_turning=is_turning,
+                is_turning=new.is_turning | _turns(*whole),
                 is_diverging=new.is_diverging,
+                open_pieces=new.open_pieces,
             )
 
         _, tree = jax.lax.while_loop(is_unfinished, double, (jnp.zeros((), jnp.int32), tree))
@@ -293,39 +321,45 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
     return run
 
 
-def _has_turned(velocity_a: Velocity, velocity_b: Velocity, velocity_sum: Velocity) -> Array:
+def _turns(first: _Mark, last: _Mark) -> Array:
     """Whether the velocity at either end of a piece points against the chord between its ends."""
-    chord = velocity_sum - 0.5 * (velocity_a + velocity_b)
-    return (jnp.dot(velocity_a, chord) <= 0) | (jnp.dot(velocity_b, chord) <= 0)
+    chord = last.offset - first.offset
+    return jnp.any(jnp.stack([first.velocity, last.velocity]) @ chord <= 0)
 
 
 def _newest_slot(index: Array) -> Array:
-    """Row of the newest open piece at a point: the number of ones in the binary form of ``index / 2``."""
-    return jax.lax.population_count(index >> 1)
+    """Row of the newest open piece: one for the old tree, and the ones in the binary form of ``index / 2``."""
+    return jax.lax.population_count(index >> 1) + 1
 
 
-def _open(
-    pieces: _OpenPieces, is_first: Array, index: Array, velocity: Velocity, velocity_sum: Velocity
-) -> _OpenPieces:
-    """Start a piece at an even point; do nothing at an odd one."""
-    slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
-    is_new = is_first & (slots == _newest_slot(index))
-    offset = velocity_sum - 0.5 * velocity
-    return _OpenPieces(
-        jnp.where(is_new[:, None], velocity[None, :], pieces.velocity),
-        jnp.where(is_new[:, None], offset[None, :], pieces.offset),
-        jnp.where(is_new, jnp.dot(velocity, offset), pieces.along),
-    )
+def _open(pieces: _OpenPieces, neighbours: _Neighbours, index: Array) -> _OpenPieces:
+    """Start a piece at an even point; an odd one goes into the first row, which is read at the first point only."""
+    return _with_row(pieces, neighbours, jnp.where(index % 2 == 0, _newest_slot(index), 0))
 
 
-def _turns_within(pieces: _OpenPieces, velocity: Velocity, velocity_sum: Velocity, index: Array) -> Array:
-    """Check every balanced piece that ends at the odd point ``index``."""
-    newest = _newest_slot(index)
+def _turns_at(pieces: _OpenPieces, neighbours: _Neighbours, index: Array) -> Array:
+    """Check every balanced piece that ends at a point, and the halves of pieces of which it is the nearest point."""
+    end, newest = neighbours.point, _newest_slot(index)
+    # an odd point ends a pair, an even one follows the first half of a piece
+    begin = _tree.where(index % 2 == 1, neighbours.before, _row(pieces, newest - 1).point)
+    is_turning = _turns(begin, end)
     num_ending = jax.lax.population_count(index & ~(index + 1))  # trailing ones of the index
-    slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
-    is_ending = (slots <= newest) & (slots > newest - num_ending)
-    # chord of a piece: the sum of its velocities less half of both ends
-    end = velocity_sum - 0.5 * velocity
-    along_first = pieces.velocity @ end - pieces.along
-    along_last = jnp.dot(velocity, end) - pieces.offset @ velocity
-    return jnp.any(is_ending & ((along_first <= 0) | (along_last <= 0)))
+
+    def check(carry: tuple[Array, _Mark, Array]) -> tuple[Array, _Mark, Array]:
+        slot, before_half, _ = carry
+        begin, before = _row(pieces, slot)
+        return slot - 1, before, _turns(begin, end) | _turns(before_half, end)
+
+    def is_unfinished(carry: tuple[Array, _Mark, Array]) -> Array:
+        slot, _, is_turning = carry
+        return (slot > newest - num_ending) & ~is_turning
+
+    return jax.lax.while_loop(is_unfinished, check, (newest - 1, _row(pieces, newest).before, is_turning))[2]
+
+
+def _row(pieces: _OpenPieces, slot: Array) -> _Neighbours:
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, slot, 0, keepdims=False), pieces)
+
+
+def _with_row(pieces: _OpenPieces, neighbours: _Neighbours, slot: Array | int) -> _OpenPieces:
+    return jax.tree.map(lambda x, new: jax.lax.dynamic_update_index_in_dim(x, new, slot, 0), pieces, neighbours)

@@ -15,52 +15,15 @@ from geodax.mcmc.trajectories import dynamic_trajectory
 
 
 def pieces_of(start: int, length: int) -> list[tuple[int, int]]:
-    """The balanced pieces (first, last) that recursion checks as it builds ``length`` points."""
+    """The stretches (first, last) that recursion checks as it builds ``length`` points.
+
+    Every balanced piece, and its halves together with the nearest point of the other half.
+    """
     if length == 1:
         return []
-    half = length // 2
-    return [*pieces_of(start, half), *pieces_of(start + half, half), (start, start + length - 1)]
-
-
-def checked_pieces(depth: int) -> list[tuple[int, int]]:
-    """The pieces that are checked, found by letting one point at a time look back.
-
-    Along a straight line nothing turns. A velocity that points back at an even point, which ends no piece,
-    turns exactly the pieces that begin there.
-    """
-    length = 2**depth
-    rows = jnp.zeros((depth, 1))
-
-    def visit(carry, point):
-        pieces, velocity_sum = carry
-        index, velocity = point
-        velocity_sum = velocity_sum + velocity
-        is_first = index % 2 == 0
-        pieces = trajectories._open(pieces, is_first, index, velocity, velocity_sum)
-        turned = ~is_first & trajectories._turns_within(pieces, velocity, velocity_sum, index)
-        return (pieces, velocity_sum), turned
-
-    def follow(velocities):
-        start = trajectories._OpenPieces(rows, rows, rows[:, 0]), jnp.zeros(1)
-        return jax.lax.scan(visit, start, (jnp.arange(length, dtype=jnp.int32), velocities))[1]
-
-    evens = np.arange(0, length, 2)
-    velocities = np.ones((len(evens), length, 1))
-    velocities[np.arange(len(evens)), evens] = -1.0
-    turned = np.asarray(jax.jit(jax.vmap(follow))(jnp.asarray(velocities)))
-    return [(int(evens[row]), int(last)) for row, last in np.argwhere(turned)]
-
-
-@pytest.mark.parametrize("depth", range(1, 8))
-def test_the_pieces_are_those_of_the_recursion(depth):
-    """Catches a piece left out, an unbalanced one, and a slot that is written over while it is needed.
-
-    There are no more slots than doublings before, as in the sampler.
-    """
-    assert sorted(checked_pieces(depth)) == sorted(pieces_of(0, 2**depth))
-
-
-# ------------------------------------------------------------------------------ a whole trajectory
+    half, last = length // 2, start + length - 1
+    halves = [(start, start + half), (start + half - 1, last)] if length > 2 else []
+    return [*pieces_of(start, half), *pieces_of(start + half, half), *halves, (start, last)]
 
 
 def has_turned(velocities):
@@ -69,17 +32,75 @@ def has_turned(velocities):
     return velocities[0] @ chord <= 0 or velocities[-1] @ chord <= 0
 
 
-def turns_inside(velocities):
-    """Whether recursion would have stopped within these points, in the order in which they are visited.
+def turned_at(velocities, checks=None):
+    """Whether a stretch has turned that ends at each point."""
+    turned = np.zeros(len(velocities), bool)
+    for first, last in checks or pieces_of(0, len(velocities)):
+        turned[last] |= has_turned(velocities[first : last + 1])
+    return turned
+
+
+@pytest.mark.parametrize("depth", range(1, 8))
+def test_the_pieces_are_those_of_the_recursion(depth):
+    """Catches a piece left out, an unbalanced one, and a slot that is written over while it is needed.
+
+    There are no more slots than doublings, as in the sampler. Walks turn more or less slowly, so that up to 32 points
+    each stretch is for some walk the only one that has turned among those with its end.
+    """
+    length, num_walks = 2**depth, 4000
+    random = np.random.default_rng(depth)
+    angles = random.normal(size=(num_walks, length)).cumsum(1) * 3.0 * random.uniform(size=(num_walks, 1)) ** 2
+    walks = np.stack([np.cos(angles), np.sin(angles)], -1) * np.exp(random.normal(size=(num_walks, length, 1)))
+    rows = trajectories._Mark(jnp.zeros((depth + 1, 2)), jnp.zeros((depth + 1, 2)))
+
+    def visit(carry, point):
+        pieces, before, velocity_sum = carry
+        index, velocity = point
+        velocity_sum = velocity_sum + velocity
+        mark = trajectories._Mark(velocity, velocity_sum - 0.5 * velocity)
+        neighbours = trajectories._Neighbours(mark, before)
+        pieces = trajectories._open(pieces, neighbours, index)
+        return (pieces, mark, velocity_sum), trajectories._turns_at(pieces, neighbours, index)
+
+    def follow(velocities):
+        straight = trajectories._Mark(velocities[0], -1e9 * velocities[0])  # with the old tree the first has not turned
+        pieces = trajectories._with_row(
+            trajectories._Neighbours(rows, rows), trajectories._Neighbours(straight, straight), 0
+        )
+        points = (jnp.arange(length, dtype=jnp.int32), velocities)
+        return jax.lax.scan(visit, (pieces, straight, jnp.zeros(2)), points)[1]
+
+    found = np.asarray(jax.jit(jax.vmap(follow))(jnp.asarray(walks)))
+    expected = np.array([turned_at(walk) for walk in walks])
+    np.testing.assert_array_equal(found, expected)
+    for left_out in pieces_of(0, length) if depth < 6 else ():
+        others = [piece for piece in pieces_of(0, length) if piece != left_out and piece[1] == left_out[1]]
+        assert any(
+            has_turned(walk[left_out[0] : left_out[1] + 1])
+            and not any(has_turned(walk[first : last + 1]) for first, last in others)
+            for walk in walks
+        ), left_out
+
+
+# ------------------------------------------------------------------------------ a whole trajectory
+
+
+def turns_inside(old, new):
+    """Whether recursion would have stopped within new points, in the order in which they are visited.
+
+    Args:
+        old: Velocities of the tree so far, its nearest point last.
+        new: Velocities of the points that double it.
 
     Returns:
-        The number of points built before it stops, and whether it stopped.
+        The number of points built before it stops, and whether the new half is not used.
     """
-    for odd in range(1, len(velocities), 2):
-        for first, last in pieces_of(0, len(velocities)):
-            if last == odd and has_turned(velocities[first : last + 1]):
-                return odd + 1, True
-    return len(velocities), False
+    if len(old) > 1 and has_turned(np.concatenate([old, new[:1]])):
+        return 1, True
+    turned = turned_at(new)
+    if turned.any():
+        return int(turned.argmax()) + 1, True
+    return len(new), len(old) > 1 and has_turned(np.concatenate([old[-1:], new]))
 
 
 def reference(x, r, step_size, precision, goes_right, max_num_doublings):
@@ -97,11 +118,12 @@ def reference(x, r, step_size, precision, goes_right, max_num_doublings):
         for _ in range(2**depth):
             end = leap(*end, step_size if goes_right[depth] else -step_size)
             new.append(end)
-        built, is_turning = turns_inside(np.array([r for _, r in new]))
+        momenta = [r for _, r in new]
+        built, is_turning = turns_inside(np.array(path if goes_right[depth] else path[::-1]), np.array(momenta))
         num_steps += built
         if is_turning:
             return num_steps, depth + 1
-        path = path + [r for _, r in new] if goes_right[depth] else [r for _, r in new][::-1] + path
+        path = path + momenta if goes_right[depth] else momenta[::-1] + path
         if goes_right[depth]:
             right = end
         else:
@@ -186,6 +208,30 @@ class TestTrajectory:
         np.testing.assert_allclose(results.logdensity_grad, gradients, rtol=1e-12)
         whole = np.array(0.5 * jnp.sum(r**2) - start.logdensity)
         assert np.abs(np.asarray(results.energy) - whole).max() < 0.1
+
+    @pytest.mark.parametrize("step_size", [0.25, 0.45, 0.8, 1.3])
+    def test_exact_draws_stay_exact(self, key, step_size):
+        """Catches a rule that depends on where in its trajectory the chain was: few steps, most trees refused."""
+        key_start, key_run = jax.random.split(key)
+        algorithm = gx.nuts(density, step_size=step_size, max_num_doublings=5)
+        starts = np.asarray(jax.random.normal(key_start, (40_000, 3))) / np.sqrt(PRECISION)
+
+        step = jax.jit(jax.vmap(algorithm.step))
+        states = jax.vmap(algorithm.init)(jnp.asarray(starts))
+        for keys in jax.random.split(key_run, (5, len(starts))):
+            states, _ = step(keys, states)
+        ends = states.position
+        squares = np.asarray(ends) ** 2 * PRECISION
+        for moment, expected in ((squares, 1.0), (squares**2, 3.0), (squares * squares[:, [1, 2, 0]], 1.0)):
+            error = moment.std(0) / np.sqrt(len(moment))
+            assert (np.abs(moment.mean(0) - expected) < 4.5 * error).all()
+
+    def test_two_points_that_have_turned_are_a_trajectory(self, key):
+        """Otherwise a chain whose single steps turn would not move."""
+        algorithm = gx.nuts(lambda x: -0.5 * jnp.sum(x**2), step_size=1.9)
+        state, info = jax.vmap(algorithm.step, (0, None))(jax.random.split(key, 200), algorithm.init(jnp.array([0.5])))
+        assert (info.num_integration_steps == 1).mean() > 0.5
+        assert (state.position != 0.5).mean() > 0.3
 
     def test_undefined_energies_are_infinite_errors(self):
         """Catches NaN that compares as no error."""
