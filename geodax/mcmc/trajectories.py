@@ -152,10 +152,10 @@ class _Draw(NamedTuple):
 
 
 class _Tree(NamedTuple):
-    """A trajectory under construction: its two ends, a draw from it, sums over its points, and room for a subtree's."""
+    """A trajectory under construction: its two ends, the earlier first, a draw from it, and sums over its points."""
 
-    left: IntegratorState
-    right: IntegratorState
+    ends: IntegratorState
+    velocities: Float[Array, "2 dim"]
     draw: _Draw
     velocity_sum: Velocity
     log_weight: Scalar
@@ -197,16 +197,13 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
         velocity = manifold.velocity(state.position, state.momentum)
         return _tree.flatten(velocity, state.logdensity.dtype)
 
-    def grow(
-        words: Words, tree: _Tree, depth: Array, direction: Array, step_size: Scalar, mass: MassMatrix, initial_energy
-    ):
+    def grow(words: Words, tree: _Tree, depth: Array, side: Array, step_size: Scalar, mass: MassMatrix, initial_energy):
         """Double the tree's length on one side, stopping early if the new half turns or cannot be used."""
-        start = _tree.where(direction > 0, tree.right, tree.left)
-        velocity = velocity_at(start)
+        start, velocity = _row((tree.ends, tree.velocities), side)
         near = _Mark(velocity, -0.5 * velocity)
-        velocity = velocity_at(_tree.where(direction > 0, tree.left, tree.right))
+        velocity = _row(tree.velocities, 1 - side)
         far = _Mark(velocity, 0.5 * velocity - tree.velocity_sum)
-        signed_step = direction.astype(step_size.dtype) * step_size
+        signed_step = jnp.where(side == 1, step_size, -step_size)
         subtree = _Subtree(
             end=start,
             draw=tree.draw,
@@ -263,8 +260,8 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
         velocity = velocity_at(start)
         rows = jnp.zeros((max_num_doublings, velocity.size), velocity.dtype)
         tree = _Tree(
-            left=start,
-            right=start,
+            ends=jax.tree.map(lambda x: jnp.stack([x, x]), start),
+            velocities=jnp.stack([velocity, velocity]),
             draw=_Draw(start.position, start.logdensity, start.logdensity_grad, initial_energy),
             velocity_sum=velocity,
             log_weight=jnp.zeros_like(initial_energy),
@@ -281,21 +278,19 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
 
         def double(carry: tuple[Array, _Tree]) -> tuple[Array, _Tree]:
             depth, tree = carry
-            is_right = (directions >> depth.astype(jnp.uint32)) % 2 == 1
-            direction = jnp.where(is_right, 1, -1).astype(jnp.int32)
-            new = grow(words, tree, depth, direction, step_size, mass, initial_energy)
+            side = ((directions >> depth.astype(jnp.uint32)) % 2).astype(jnp.int32)
+            new = grow(words, tree, depth, side, step_size, mass, initial_energy)
             is_complete = ~new.is_turning & ~new.is_diverging
             # biased progressive sampling between the old half and the new one
             u = uniform(words, depth, _HALVES, new.log_weight.dtype)
             is_taken = is_complete & (jnp.log(u) < new.log_weight - tree.log_weight)
-            left = _tree.where(direction > 0, tree.left, new.end)
-            right = _tree.where(direction > 0, new.end, tree.right)
+            ends, velocities = _with_row((tree.ends, tree.velocities), (new.end, new.mark.velocity), side)
             velocity_sum = tree.velocity_sum + new.velocity_sum
-            first, last = velocity_at(left), velocity_at(right)
+            first, last = velocities
             whole = _Mark(first, 0.5 * first), _Mark(last, velocity_sum - 0.5 * last)
             return depth + 1, _Tree(
-                left=left,
-                right=right,
+                ends=ends,
+                velocities=velocities,
                 draw=_tree.where(is_taken, new.draw, tree.draw),
                 velocity_sum=velocity_sum,
                 log_weight=jnp.logaddexp(tree.log_weight, new.log_weight),
@@ -357,9 +352,9 @@ def _turns_at(pieces: _OpenPieces, neighbours: _Neighbours, index: Array) -> Arr
     return jax.lax.while_loop(is_unfinished, check, (newest - 1, _row(pieces, newest).before, is_turning))[2]
 
 
-def _row(pieces: _OpenPieces, slot: Array) -> _Neighbours:
-    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, slot, 0, keepdims=False), pieces)
+def _row(rows: PyTree, index: Array) -> PyTree:
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, 0, keepdims=False), rows)
 
 
-def _with_row(pieces: _OpenPieces, neighbours: _Neighbours, slot: Array | int) -> _OpenPieces:
-    return jax.tree.map(lambda x, new: jax.lax.dynamic_update_index_in_dim(x, new, slot, 0), pieces, neighbours)
+def _with_row(rows: PyTree, row: PyTree, index: Array | int) -> PyTree:
+    return jax.tree.map(lambda x, new: jax.lax.dynamic_update_index_in_dim(x, new, index, 0), rows, row)
