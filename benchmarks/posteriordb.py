@@ -118,9 +118,8 @@ def main() -> None:
         for sampler in options.samplers:
             row = {"posterior": name, "dim": model.dim, "sampler": sampler}
             row |= figures(model, reference, *SAMPLERS[sampler](model, options.seed))
-            facts["rows"] = [old for old in facts["rows"] if (old["posterior"], old["sampler"]) != (name, sampler)] + [
-                row
-            ]
+            rows = {(old["posterior"], old["sampler"]): old for old in facts["rows"]} | {(name, sampler): row}
+            facts["rows"] = [rows[m, s] for m in MODELS for s in SAMPLERS if (m, s) in rows]
             print(json.dumps(row), flush=True)
         facts["versions"] = installed("jax", "numpy", "numpyro")
         options.out.parent.mkdir(parents=True, exist_ok=True)
