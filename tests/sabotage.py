@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 import geodax as gx
 from geodax import _tree, posterior
@@ -243,30 +244,35 @@ def trees_grow_forwards_only(patch):
     patch.setattr(trajectories, "key_words", lambda key: (key_words(key)[0], jnp.uint32(2**32 - 1)))
 
 
+def _from_the_first_end(first, last):
+    return jnp.dot(first.velocity, last.offset - first.offset) <= 0
+
+
+def _with_criterion(criterion, turns_at):
+    """Checks within a new half by another criterion."""
+
+    def judged(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trajectories, "_turns", criterion)
+            return turns_at(*arguments)
+
+    return judged
+
+
 def turning_within_looks_at_the_first_point_only(patch):
     """First in the order of growth: the piece is judged otherwise when the tree grows the other way."""
-
-    def turns_within(pieces, velocity, velocity_sum, index):
-        newest = trajectories._newest_slot(index)
-        num_ending = jax.lax.population_count(index & ~(index + 1))
-        slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
-        is_ending = (slots <= newest) & (slots > newest - num_ending)
-        end = velocity_sum - 0.5 * velocity
-        return jnp.any(is_ending & (pieces.velocity @ end - pieces.along <= 0))
-
-    patch.setattr(trajectories, "_turns_within", turns_within)
+    patch.setattr(trajectories, "_turns_at", _with_criterion(_from_the_first_end, trajectories._turns_at))
 
 
 def turning_looks_at_one_end_of_the_whole_tree(patch):
     """Its first point in time; the pieces within are judged by both ends, so that a tree and a piece differ."""
-    patch.setattr(
-        trajectories, "_has_turned", lambda first, last, total: jnp.dot(first, total - 0.5 * (first + last)) <= 0
-    )
+    patch.setattr(trajectories, "_turns_at", _with_criterion(trajectories._turns, trajectories._turns_at))
+    patch.setattr(trajectories, "_turns", _from_the_first_end)
 
 
 def no_turning_within(patch):
     """The check of the balanced pieces within a new half left out."""
-    patch.setattr(trajectories, "_turns_within", lambda pieces, velocity, velocity_sum, index: jnp.zeros((), bool))
+    patch.setattr(trajectories, "_turns_at", lambda pieces, neighbours, index: jnp.zeros((), bool))
 
 
 def log_volume_left_out(patch):
