@@ -1,4 +1,4 @@
-"""Ordinary HMC and NUTS beside BlackJAX's, at the same step size: the same distribution, the same cost of a draw."""
+"""Ordinary HMC and NUTS beside BlackJAX's, at the same step size: the same distribution, no higher cost of a draw."""
 
 from typing import NamedTuple
 
@@ -93,8 +93,10 @@ def test_agrees_with_blackjax(sampler, name, key):
         first, second = draws[..., 0], draws[..., 1]
         values = np.concatenate([draws, draws**2, (first * second)[..., None]], axis=-1).mean(1)
         assert_agree(values, [*target.mean, *target.square, target.product])
-    # BlackJAX's HMC reports the energy at the end of the trajectory, accepted or not; ours that of the draw
-    for quantity in ("acceptance", "steps") if sampler == "hmc" else ("acceptance", "energy", "steps"):
+    # BlackJAX's HMC reports the energy at the end of the trajectory, accepted or not; ours that of the draw. Our NUTS also checks
+    # where halves of a trajectory meet, so that some end earlier.
+    for quantity in ("acceptance", "steps") if sampler == "hmc" else ("energy",):
         assert_same(ours[quantity], theirs[quantity])
+    assert 0.7 < ours["steps"].mean() / theirs["steps"].mean() < 1.001
     efficiency = [smallest_ess(run["position"]) / run["steps"].sum() for run in (ours, theirs)]
-    assert 0.75 < efficiency[0] / efficiency[1] < 1.25
+    assert 0.75 < efficiency[0] / efficiency[1] < (1.25 if sampler == "hmc" else 2.0)
