@@ -25,7 +25,7 @@ from geodax.mcmc.mass_matrix import MassMatrix
 from geodax.mcmc.trajectories import Integrator
 
 # Constants of Hoffman and Gelman 2014, section 3.2, but for the first: with their 0.05 a chain tuned alone ends 0.05 to
-# 0.09 above the target, since it jumps between steps far too large and too small
+# 0.09 above a target of 0.8
 _GAMMA, _DELAY, _DECAY = 0.1, 10.0, 0.75
 _SMALLEST_STEP, LARGEST_STEP = 1e-10, 1e7
 _MOST_MOVES = 1000  # attempts in which a search moves a chain

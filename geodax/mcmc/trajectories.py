@@ -137,8 +137,8 @@ class _Neighbours(NamedTuple):
     before: _Mark
 
 
-# Where the balanced pieces that are still growing begin: neighbours with one row for each; the first is the old tree.
-# Separate small arrays, since XLA runs a loop faster whose arrays all have at most 512 bytes.
+# Where the balanced pieces that are still growing begin, a row for each; the first is the far end of the old tree.
+# Separate arrays, since on CPUs XLA runs a loop faster whose arrays all have at most 512 bytes.
 _OpenPieces = _Neighbours
 
 
@@ -152,7 +152,20 @@ class _Draw(NamedTuple):
 
 
 class _Tree(NamedTuple):
-    """A trajectory under construction: its two ends, the earlier first, a draw from it, and sums over its points."""
+    """A trajectory under construction.
+
+    Attributes:
+        ends: Its first and its last point in time.
+        velocities: Their velocities.
+        draw: A draw from its points.
+        velocity_sum: Sum of the velocities of its points.
+        log_weight: Logarithm of the sum of their weights.
+        acceptance_sum: Sum of the acceptance probabilities of the steps taken.
+        num_steps: Number of steps taken.
+        is_turning: Whether it ends with a turn.
+        is_diverging: Whether it ends with a divergence.
+        open_pieces: Room for those of a subtree, so that no doubling clears it.
+    """
 
     ends: IntegratorState
     velocities: Float[Array, "2 dim"]

@@ -32,10 +32,10 @@ def has_turned(velocities):
     return velocities[0] @ chord <= 0 or velocities[-1] @ chord <= 0
 
 
-def turned_at(velocities, checks=None):
+def turned_at(velocities):
     """Whether a stretch has turned that ends at each point."""
     turned = np.zeros(len(velocities), bool)
-    for first, last in checks or pieces_of(0, len(velocities)):
+    for first, last in pieces_of(0, len(velocities)):
         turned[last] |= has_turned(velocities[first : last + 1])
     return turned
 

@@ -152,15 +152,16 @@ class TestTarget:
         assert abs(float(info.acceptance_rate.mean()) - 0.8) < 0.1
         assert float(info.num_integration_steps.mean()) < 16
 
-    @pytest.mark.parametrize(("target", "tolerance"), [(0.6, 0.15), (0.9, 0.06)])
+    @pytest.mark.parametrize(("target", "tolerance"), [(0.65, 0.07), (0.8, 0.05), (0.9, 0.03)])
     def test_acceptance(self, key, target, tolerance):
-        """Catches dual averaging with the wrong sign, or the last step size instead of the average."""
+        """Catches dual averaging with the wrong sign or too long jumps, or the last step size instead of the average."""
         state, _, info = tune(
             key,
             lambda x: -0.5 * jnp.sum(x**2),
             lambda k: jax.random.normal(k, (10,)),
             target_acceptance_rate=target,
             num_warmup=500,
+            num_chains=32,  # those of single chains differ by 0.03
         )
         assert abs(float(info.acceptance_rate.mean()) - target) < tolerance
         assert np.ptp(np.asarray(state.step_size)) > 0
