@@ -25,11 +25,11 @@ import numpy as np
 import pandas as pd
 from _versions import installed
 from scipy import stats
-from sklearn import datasets, ensemble, gaussian_process, linear_model
+from sklearn import datasets, ensemble, gaussian_process, linear_model, neural_network
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.gaussian_process import kernels
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.model_selection import KFold, cross_val_predict, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -150,6 +150,19 @@ def with_errors_of_folds(make):
     return run
 
 
+def networks(fitted, held_out):
+    """Five networks, one for each fold that is left out; their errors there are the deviation."""
+    model = network(neural_network.MLPRegressor)
+    kept = cross_validate(model, *fitted, cv=FOLDS, return_estimator=True, return_indices=True)
+    errors = [
+        fitted[1][rows] - model.predict(fitted[0].iloc[rows])
+        for model, rows in zip(kept["estimator"], kept["indices"]["test"], strict=True)
+    ]
+    means = np.stack([model.predict(held_out[0]) for model in kept["estimator"]])
+    deviation = np.hypot(np.std(np.concatenate(errors)), means.std(axis=0))
+    return normal(means.mean(axis=0), deviation, held_out[1])
+
+
 def process(fitted, held_out):
     width = encoded("passthrough").fit(*fitted)[0].transform(fitted[0]).shape[1]
     kernel = kernels.ConstantKernel() * kernels.RBF(np.ones(width)) + kernels.WhiteKernel()
@@ -170,6 +183,15 @@ def geodax_regressor(**options):
 
 def probabilities(make):
     return lambda fitted, held_out: make().fit(*fitted).predict_proba(held_out[0])
+
+
+def network(kind, random_state=0):
+    return encoded(kind(hidden_layer_sizes=(50, 50), max_iter=1000, random_state=random_state), scaled=True)
+
+
+def network_probabilities(fitted, held_out):
+    each = [network(neural_network.MLPClassifier, seed).fit(*fitted) for seed in range(FOLDS.n_splits)]
+    return np.mean([model.predict_proba(held_out[0]) for model in each], axis=0)
 
 
 def forest_probabilities(fitted, held_out):
@@ -205,6 +227,7 @@ MODELS = {
         with_errors_of_folds(lambda: encoded(ensemble.RandomForestRegressor(TREES, random_state=0))),
         forest_probabilities,
     ),
+    "five networks": (networks, network_probabilities),
     "Gaussian process": (process, probabilities(process_classifier)),
     "geodax": (geodax_regressor(), geodax_classifier()),
     HALF: (geodax_regressor(num_warmup=1000, thinning=10), geodax_classifier(num_warmup=1000, thinning=10)),

@@ -38,6 +38,8 @@ class Adaptation(NamedTuple):
         update: ``(rng_key, adaptation_state, state, info, step) -> (adaptation_state, state)``, called after the
             sampler's warm-up iteration number ``step`` (0-based). It writes the tuned values into the sampler's state.
         begin: ``state -> state``, called before the first iteration, or None.
+        num_idle: Number of initial iterations without a step of the sampler, because ``update`` moves the chain itself.
+            It is given infos of zeros.
 
     A joint adaptation of all chains has the same two functions, but ``rng_key``, ``state`` and ``info`` have a leading
     chain axis, and the chains share one adaptation state.
@@ -46,6 +48,7 @@ class Adaptation(NamedTuple):
     init: Callable[..., Any]
     update: Callable[..., Any]
     begin: Callable[[Any], Any] | None = None
+    num_idle: int = 0
 
 
 class Cycle(NamedTuple):

@@ -18,6 +18,7 @@ from geodax.run.feeding import Feed
 from geodax.run.records import records
 from geodax.run.sharding import CHAIN_AXIS, all_chains, data_axis, over_chains, own_chains
 from geodax.run.split import Split
+from geodax.sgmcmc.gradients import looks_finite
 
 MANY_CHAINS = 16
 """From this number on, chains are tuned together."""
@@ -146,9 +147,17 @@ def build_advance(
             )
             return states, adaptation_states
 
+        num_idle = 0 if adaptation is None else adaptation.num_idle
+
+        def iterate_or_wait(states, iteration):
+            if not num_idle:
+                return iterate(states, iteration)
+            infos = jax.tree.map(jnp.zeros_like, jax.eval_shape(iterate, states, iteration)[1])
+            return jax.lax.cond(iteration < num_idle, lambda s: (s, infos), lambda s: iterate(s, iteration), states)
+
         def body(iteration, carry):
             states, adaptation_states, totals, buffer = carry
-            states, infos = iterate(states, iteration)
+            states, infos = iterate_or_wait(states, iteration)
             if adaptation is not None:
                 states, adaptation_states = jax.lax.cond(
                     iteration < num_warmup,
@@ -156,6 +165,9 @@ def build_advance(
                     lambda operand: (operand[0], operand[2]),
                     (states, infos, adaptation_states),
                 )
+            if num_idle:
+                is_finite = infos.is_finite | ((iteration < num_idle) & jax.vmap(looks_finite)(states.position))
+                infos = infos._replace(is_finite=is_finite)
             slot = jnp.maximum(iteration - num_warmup, 0) // thinning - first_draw
             row = jax.vmap(lambda s, i: records(keep, s, i))(states, infos)
             buffer = jax.tree.map(lambda b, r: b.at[slot].set(r, mode="drop"), buffer, row)

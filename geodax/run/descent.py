@@ -27,13 +27,15 @@ class DescentState(NamedTuple):
         optimizer: State of the optimiser.
         best: Position with the highest score; an empty tuple without a score.
         score: The highest score.
-        total: Sum of the scores since the last comparison.
+        candidate: Position whose score is being summed; an empty tuple if each iteration has its own.
+        total: Sum of its scores so far.
     """
 
     position: Position
     optimizer: PyTree
     best: Position
     score: Scalar
+    candidate: Position
     total: Scalar
 
     def result(self, like: Position) -> Position:
@@ -111,10 +113,15 @@ def descent(
         position = _tree.widened(position)
         zero = jnp.zeros((), scalar_dtype(position))
         best = () if score is None else position
-        return DescentState(position, optimizer.init(position), best, zero - jnp.inf, zero)
+        candidate = () if score is None or score_every == 1 else position
+        return DescentState(position, optimizer.init(position), best, zero - jnp.inf, candidate, zero)
 
     def compared(state: DescentState, like: Position, iteration: Array, batch: PyTree) -> DescentState:
-        """Keep the position if its score is higher than the best so far."""
+        """Keep the candidate if its mean score is higher than the best so far.
+
+        Its scores are those of one position, that where they begin; only the last ones, with a small learning rate,
+        follow the optimiser to its end.
+        """
         if score is None:
             return state
         scored = score
@@ -122,19 +129,23 @@ def descent(
         def of_part(part: PyTree, position: Position) -> Scalar:
             return scored(whole(part, position), own_examples(part))
 
-        here = rounded(state.position, like)
-        found = mean_over_parts(of_part, batch, here).astype(state.score.dtype)
-        total = state.total + found
-        is_due = (iteration + 1) % score_every == 0
+        is_new = iteration % score_every == 0
+        follows = is_new | (iteration >= (num_steps // score_every - 1) * score_every)
+        # of the position itself the gradient evaluates the network too
+        candidate = state.position if score_every == 1 else _tree.where(follows, state.position, state.candidate)
+        found = mean_over_parts(of_part, batch, rounded(candidate, like)).astype(state.score.dtype)
+        total = jnp.where(is_new, found, state.total + found)
         mean = total / score_every
-        is_better = is_due & (mean > state.score)
+        is_better = ((iteration + 1) % score_every == 0) & (mean > state.score)
         return state._replace(
-            best=_tree.where(is_better, state.position, state.best),
+            best=_tree.where(is_better, candidate, state.best),
             score=jnp.where(is_better, mean, state.score),
-            total=jnp.where(is_due, jnp.zeros_like(total), total),
+            candidate=() if score_every == 1 else candidate,
+            total=total,
         )
 
     def update(state: DescentState, like: Position, iteration: Array, batch: PyTree) -> tuple[DescentState, Scalar]:
+        state = compared(state, like, iteration, batch)
         position = state.position
 
         def of_part(part: PyTree, position: Position) -> tuple[Scalar, tuple[PyTree]]:
@@ -149,7 +160,7 @@ def descent(
         along = manifold.project(position, change)
         one = jnp.ones((), _tree.real_dtype(position))
         moved = manifold.renormalize(manifold.flow(position, along, one)[0])
-        return compared(state._replace(position=moved, optimizer=memory), like, iteration, batch), potential
+        return state._replace(position=moved, optimizer=memory), potential
 
     return Descent(init, update)
 

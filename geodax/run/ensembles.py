@@ -86,7 +86,7 @@ def train_ensemble(
             the log density of a part of the examples.
         score: ``(position, batch) -> scalar``; each member is the network with the highest score on the way instead of
             the last one, as in :func:`geodax.train_first`.
-        score_every: Number of steps between two comparisons, each of the mean score since the last one.
+        score_every: Number of steps between two networks that are compared, as in :func:`geodax.train_first`.
         stacked: Whether ``position`` has a leading axis over the members.
         store: As for :func:`geodax.sample`.
         checkpoint: As for :func:`geodax.sample`; an interrupted training resumes from there.

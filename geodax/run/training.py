@@ -2,19 +2,22 @@
 
 The step size of a sampler is limited by the stiffest direction on its way from a distant initial position to the
 posterior. In networks, whose curvatures differ by orders of magnitude, this takes many times longer than an optimiser.
-While the optimiser moves a chain, the steps of its sampler are undone, except for their effect on the momentum and on
-the metric. Then the sampler's own warm-up begins, so that it finds its step size in the posterior.
+While the optimiser moves a chain, its sampler takes no steps; under a metric that learns from them, they are undone
+except for their effect on the metric and the momentum. Then the sampler's own warm-up begins, so that it finds its step
+size in the posterior.
 """
 
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from geodax import _checks, _tree
 from geodax._types import Adaptation, Array, Cycle, PRNGKey, PyTree, SamplingAlgorithm
 from geodax.geometry.manifolds import Euclidean
 from geodax.run.advance import description_of
 from geodax.run.descent import DescentState, as_scalar, descent
+from geodax.sgmcmc.metrics import Identity
 
 
 class TrainingState(NamedTuple):
@@ -56,9 +59,9 @@ def train_first(
         score: ``(position, batch) -> scalar``; the sampler starts at the optimiser's position with the highest score
             instead of the last one. With the likelihood of examples that the objective leaves out, this is where
             training begins to overfit.
-        score_every: Number of iterations between two comparisons, each of the mean score since the last one. If a batch
-            is a part of the data use the iterations of an epoch, since scores of single batches depend on their
-            examples.
+        score_every: Number of iterations between two positions that are compared; the score of one is its mean over the
+            batches until the next. If a batch is a part of the data use the iterations of an epoch, since scores of
+            single batches depend on their examples.
 
     Returns:
         The algorithm, for :func:`geodax.sample`. A checkpoint records the names of the optimiser's functions (not their
@@ -78,6 +81,8 @@ def train_first(
             f"found {_checks.described(algorithm)}."
         )
     manifold = Euclidean() if algorithm.manifold is None else algorithm.manifold
+    metric = dict(description.settings).get("metric")
+    has_steps = metric is not None and not isinstance(metric, Identity)
     training = descent(
         "train_first",
         densities["log density"] if objective is None else objective,
@@ -108,7 +113,7 @@ def train_first(
                 here = now.position
                 if score is not None:
                     here = _tree.where(iteration == num_training - 1, now.result(here), here)
-                state = state._replace(position=here)
+                state = state._replace(position=here, iteration=iteration.astype(jnp.int32) + 1)
                 if hasattr(state, "momentum"):
                     state = state._replace(momentum=manifold.project(here, state.momentum))
                 return memory._replace(descent=now), state
@@ -122,7 +127,8 @@ def train_first(
 
             return jax.lax.cond(iteration < num_training, train, tune, memory, state)
 
-        return Adaptation(init, update, begin=None if own is None else own.begin)
+        begin = None if own is None else own.begin
+        return Adaptation(init, update, begin, num_idle=0 if has_steps else num_training)
 
     named = {"training objective": objective, "training score": score}
     compared_too = [(name, as_scalar(function)) for name, function in named.items() if function is not None]
