@@ -105,13 +105,14 @@ class ZarrDraws:
         shapes: For each group, name -> (shape without chain and draw, dtype).
         num_chains: Number of chains.
         num_draws: Number of draws to allocate.
-        num_kept: Number of draws at the start that the folder must already hold. With 0, draws of an earlier run are
-            removed, so that draws of two runs never mix.
+        num_kept: Number of draws at the start that the folder must already hold.
+        is_own: Whether other draws that the folder holds belong to this run, and are removed.
         parts: Numbers of chunks along the chains and each axis of a draw, by group and name; of others one each.
 
     Raises:
         ValueError: If the disk has too little space for the draws.
-        StorageError: If the folder is not writable, holds other variables, or has lost some of the draws.
+        StorageError: If the folder is not writable, holds other variables or draws of another run, or has lost some of
+            the draws.
         CheckpointError: If the folder lacks the draws to keep.
     """
 
@@ -122,6 +123,7 @@ class ZarrDraws:
         num_chains: int,
         num_draws: int,
         num_kept: int = 0,
+        is_own: bool = False,
         parts: Mapping[str, tuple[int, ...]] | None = None,
     ):
         self.path = Path(path)
@@ -145,6 +147,8 @@ class ZarrDraws:
             if num_kept:
                 self._facts, record = self._kept(present, num_kept)
                 self._layouts = {path: present[path] for path in wanted}
+            elif present and not is_own:
+                self._require_no_draws()
             self._num_draws = num_kept
             self._checksums = {path: list(found) for path, found in record.checksums.items()}
             zarr_files.remove_leftovers(self.path)
@@ -199,6 +203,14 @@ class ZarrDraws:
                     f"{(found.num_chains, '...', *found.shape)} and dtype {found.dtype}, but this run writes "
                     f"{(new.num_chains, '...', *new.shape)} and {new.dtype}; use another folder."
                 )
+
+    def _require_no_draws(self) -> None:
+        num_draws = zarr_files.read_root(self.path)[1].num_draws
+        if num_draws:
+            raise StorageError(
+                f"{self.path} already holds {num_draws} draws of each chain. Use another folder or remove this one; only "
+                "a run with a checkpoint can go on in its store."
+            )
 
     def _kept(self, present: Mapping[str, Layout], num_kept: int) -> tuple[dict[str, Any], Record]:
         """Facts and record of a store, truncated to the draws from which a run resumes."""

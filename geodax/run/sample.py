@@ -110,8 +110,9 @@ def sample(
         keep: Function from a position to the pytree that is recorded; None records the position. Types that NumPy
             lacks, such as bfloat16, are recorded in single precision.
         store: A folder to which draws are streamed as Zarr. The returned tree then reads draws on access, so they need
-            not fit into memory. The group ``adaptation`` is added at the end of the run. None keeps all in memory (or,
-            with a checkpoint, in its folder).
+            not fit into memory. The group ``adaptation`` is added at the end of the run. Draws that the folder already
+            holds raise an error, unless the checkpoint is that of their run. None keeps all in memory (or, with a
+            checkpoint, in its folder).
         checkpoint: A folder for checkpoints.
         checkpoint_seconds: Time between checkpoints.
         stacked: Whether ``position`` has a leading chain axis.
@@ -236,6 +237,8 @@ def sample(
         fed = {"feed": feed, "data": data, "chain_keys": chain_keys, "keep": keep}
         identity = identity_of(rng_key, algorithm, data_args, states, shapes, **counts, **fed, split=split)
     del data
+    # draws without a checkpoint belong to a run that ended before its first one
+    is_own = folder is not None and (store is None or folder.exists())
     checkpoints = Checkpoints(folder, identity, is_split=split is not None)
     with contextlib.ExitStack() as stack:
         stack.enter_context(checkpoints.opened())
@@ -247,7 +250,7 @@ def sample(
         elif folder is not None:
             store = folder / "draws.zarr"
         # opened only after the checkpoint is known to be this run's, so that another run's draws are not changed
-        draws = draws_of(store, shapes, num_chains, num_samples, run.num_draws, split)
+        draws = draws_of(store, shapes, num_chains, num_samples, run.num_draws, split, is_own=is_own)
         if run.iteration < run.num_iterations:
             report = stack.enter_context(reporting(progress))
             row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())

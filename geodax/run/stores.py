@@ -30,7 +30,14 @@ class ElsewhereDraws:
 
 
 def draws_of(
-    store: str | Path | None, shapes: Shapes, num_chains: int, num_draws: int, num_kept: int, split: Split | None
+    store: str | Path | None,
+    shapes: Shapes,
+    num_chains: int,
+    num_draws: int,
+    num_kept: int,
+    split: Split | None,
+    *,
+    is_own: bool = False,
 ) -> DrawStore:
     """Open the storage of the draws of a run; every process must call this.
 
@@ -41,13 +48,14 @@ def draws_of(
         num_draws: Number of draws to allocate.
         num_kept: Number of draws at the start that the folder must already hold.
         split: How positions are split over devices, or None.
+        is_own: Whether other draws in the folder belong to this run, and are removed.
 
     Returns:
         The storage.
 
     Raises:
         ValueError: If the draws do not fit, or no process has a chunk of the store on its devices.
-        StorageError: If the folder cannot be written or has lost some of the draws.
+        StorageError: If the folder cannot be written, has draws of another run or has lost some of the draws.
         CheckpointError: If the folder lacks the draws to keep.
     """
     if store is None:
@@ -55,7 +63,7 @@ def draws_of(
     path, places = Path(store), {} if split is None else places_of(shapes, num_chains, split)
     parts = {name: parts_of(*place) for name, place in places.items()}
     known = (path, shapes, num_chains, num_draws)
-    first = hosts.first_does(lambda: ZarrDraws(*known, num_kept=num_kept, parts=parts), "keep draws")
+    first = hosts.first_does(lambda: ZarrDraws(*known, num_kept=num_kept, is_own=is_own, parts=parts), "keep draws")
     if split is None:
         return ElsewhereDraws() if first is None else first
     draws = ZarrDraws.joined(path, num_kept) if first is None else first

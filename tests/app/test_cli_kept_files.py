@@ -65,7 +65,7 @@ def quick_fit(made, monkeypatch):
         drawn = {name: group for name, group in tree.children.items() if "draw" in group.dims}
         groups = {name: {k: v.values for k, v in group.data_vars.items()} for name, group in drawn.items()}
         shapes = {g: {k: (v.shape[2:], v.dtype) for k, v in values.items()} for g, values in groups.items()}
-        ZarrDraws(Path(self.checkpoint) / "posterior.zarr", shapes, 2, self.num_samples).write(0, groups)
+        ZarrDraws(Path(self.checkpoint) / "posterior.zarr", shapes, 2, self.num_samples, is_own=True).write(0, groups)
         return self.with_posterior(table, posterior=tree)
 
     monkeypatch.setattr(BayesianPCA, "fit", fit)

@@ -101,7 +101,7 @@ class TestTree:
     def test_an_unfinished_store_has_the_draws_that_were_written(self, tmp_path):
         """Catches rows of an earlier run, NaN, or zeros for integers, that pass for draws."""
         ZarrDraws(tmp_path / "d", SHAPES, 2, 50).write(0, rows(0, 50, seed=1))
-        store = ZarrDraws(tmp_path / "d", SHAPES, 2, 50)
+        store = ZarrDraws(tmp_path / "d", SHAPES, 2, 50, is_own=True)
         store.write(0, rows(0, 10))
         assert_groups(values_of(open_draws(tmp_path / "d")), rows(0, 10))
         with pytest.raises(StorageError, match=r"holds 10 draws of each chain, expected 11"):
@@ -139,7 +139,7 @@ class TestLayout:
         """Catches an error about draws that are still there, and those of another run in their place."""
 
         def written(start, stop, seed=0):
-            store = ZarrDraws(tmp_path, SHAPES, 2, stop, num_kept=start)
+            store = ZarrDraws(tmp_path, SHAPES, 2, stop, num_kept=start, is_own=True)
             store.write(start, rows(start, stop, seed=seed))
             store.describe({})
             return open_draws(tmp_path)

@@ -156,12 +156,6 @@ def test_an_extension_has_the_group_again_at_its_end(tmp_path, monkeypatch, whol
     xr.testing.assert_equal(open_draws(store)["adaptation"].to_dataset(), whole[1]["adaptation"].to_dataset())
 
 
-def test_another_run_in_the_folder_removes_the_group(path):
-    run(sampler=untuned, store=path)
-    assert "adaptation" not in open_draws(path).children
-    assert not (path / "adaptation").exists()
-
-
 def test_a_full_disk_leaves_the_draws(tmp_path, monkeypatch):
     def fill_up(*args):
         raise OSError(28, "No space left on device")
@@ -181,7 +175,7 @@ def test_a_full_disk_leaves_the_draws(tmp_path, monkeypatch):
 def finished(path, num_draws=7):
     """A store of zeros."""
     shapes = {"posterior": {"w": ((3, 2), np.dtype("float32"))}, "sample_stats": {"lp": ((), np.dtype("float32"))}}
-    store = ZarrDraws(path, shapes, 2, num_draws)
+    store = ZarrDraws(path, shapes, 2, num_draws, is_own=True)
     store.write(0, {g: {n: np.zeros((2, num_draws, *s), d) for n, (s, d) in of.items()} for g, of in shapes.items()})
     store.describe({})
     return store

@@ -378,20 +378,39 @@ class TestAnotherRun:
         with pytest.raises(CheckpointError, match=r"goes on after 20 draws, but .*two does not hold them"):
             sample(key, tmp_path, store=tmp_path / "two", num_samples=30)
 
-    def test_a_new_run_removes_what_an_old_one_without_checkpoint_left(self, key, tmp_path):
-        """Catches draws of two runs in one store when the second is stopped."""
-        sample(key, None, store=tmp_path, num_samples=20)
+    @pytest.mark.parametrize("checkpoint", [None, "new"])
+    def test_draws_of_another_run_are_kept(self, key, tmp_path, checkpoint):
+        """Catches a store that is overwritten without a word."""
+        expected = position(sample(key, None, store=tmp_path / "draws", num_samples=20))
+        with pytest.raises(StorageError, match="draws already holds 20 draws of each chain. Use another folder or"):
+            folder = checkpoint and tmp_path / checkpoint
+            sample(jax.random.fold_in(key, 1), folder, store=tmp_path / "draws", num_samples=5)
+        np.testing.assert_array_equal(position(open_draws(tmp_path / "draws")), expected)
 
-        class EnoughError(Exception):
+    @pytest.mark.parametrize("folder", ["run", None])
+    def test_draws_before_the_first_checkpoint_are_drawn_again(self, key, tmp_path, folder):
+        """Catches a run that cannot be started again, and draws of both attempts in one store.
+
+        Without a checkpoint the store must be free.
+        """
+
+        class EnoughError(BaseException):
             pass
 
         def stop(progress):
             if progress.iteration == 1:
                 raise EnoughError
 
+        where = {"store": tmp_path / "draws", "num_samples": 20}
         with pytest.raises(EnoughError):
-            sample(jax.random.fold_in(key, 1), None, store=tmp_path, num_samples=20, progress=stop)
-        assert position(open_draws(tmp_path)).shape[1] == 1
+            sample(key, folder and tmp_path / folder, **where, progress=stop)
+        assert position(open_draws(tmp_path / "draws")).shape[1] == 1
+        if folder is None:
+            with pytest.raises(StorageError, match="already holds 1 draws"):
+                sample(key, None, **where)
+        else:
+            expected = position(sample(key, None, num_samples=20))
+            np.testing.assert_array_equal(position(sample(key, tmp_path / folder, **where)), expected)
 
 
 EXAMPLES = np.random.default_rng(2).normal(1.0, 2.0, size=(40, 2))
