@@ -18,6 +18,10 @@ from geodax._types import Array, PRNGKey, Scalar
 MAX_PROPOSALS = 100_000
 _NUM_PILOTS = 256
 _LEAST_EXPECTED = 50.0  # acceptances within max_proposals; a draw then fails with probability exp(-50)
+_OTHER_WAYS = (
+    "Use gibbs_sample(key, shape, num_sweeps=...), in NumPyro num_sweeps=..., sample log_prob with geodax.nuts or "
+    "geodax.hmc on Stiefel(), or raise max_proposals."
+)
 
 Proposal = Callable[[PRNGKey], tuple[Array, Scalar]]
 
@@ -91,24 +95,30 @@ class AbstractRejection(eqx.Module):
             max_proposals: Maximal number of proposals per draw.
 
         Returns:
-            The draws. Under ``jit`` or ``vmap`` no error can be raised, and a draw without an accepted proposal
-            is NaN.
+            The draws.
 
         Raises:
             ValueError: If the acceptance rate is so low that draws would exceed ``max_proposals``.
+            RuntimeError: Under ``jit`` or ``vmap``, when a draw had no accepted proposal.
         """
         owner = f"{type(self).__name__}.sample"
         key, shape = _checks.random_key(owner, key), _checks.shape(owner, shape)
         max_proposals = _checks.whole(owner, "max_proposals", max_proposals)
         key_pilot, key_draws = jax.random.split(key)
         is_concrete = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((key, self)))
-        if is_concrete and not (self.is_cheap and max_proposals >= MAX_PROPOSALS):
+        is_safe = self.is_cheap and max_proposals >= MAX_PROPOSALS
+        if is_concrete and not is_safe:
             log_rate = float(self.log_acceptance_rate(key_pilot))
             if not log_rate + math.log(max_proposals) > math.log(_LEAST_EXPECTED):
                 raise ValueError(_refusal(self, log_rate, max_proposals))
         draws = mapped_draws(self, key_draws, shape, max_proposals)
-        if is_concrete and not bool(jnp.all(jnp.isfinite(draws))):
-            raise ValueError(f"{type(self).__name__}: some draws had no accepted proposal; raise max_proposals.")
+        if is_safe:
+            return draws
+        failure = f"{type(self).__name__}: some draws had no accepted proposal in max_proposals = {max_proposals}"
+        if not is_concrete:
+            return eqx.error_if(draws, ~jnp.isfinite(draws), f"{failure}. {_OTHER_WAYS}")
+        if not bool(jnp.all(jnp.isfinite(draws))):
+            raise ValueError(f"{failure}. {_OTHER_WAYS}")
         return draws
 
     def gibbs_sample(
@@ -171,6 +181,5 @@ def _refusal(distribution: AbstractRejection, log_rate: float, max_proposals: in
     return (
         f"{type(distribution).__name__}: with these parameters and {distribution.event_shape[1]} columns about one "
         f"proposal in 10^{-log_rate / math.log(10):.1f} would be accepted, too few for exact draws within "
-        f"max_proposals = {max_proposals}. Use gibbs_sample(key, shape, num_sweeps=...), sample log_prob with "
-        "geodax.nuts or geodax.hmc on Stiefel(), or raise max_proposals."
+        f"max_proposals = {max_proposals}. {_OTHER_WAYS}"
     )

@@ -208,8 +208,8 @@ class ZarrDraws:
         num_draws = zarr_files.read_root(self.path)[1].num_draws
         if num_draws:
             raise StorageError(
-                f"{self.path} already holds {num_draws} draws of each chain. Use another folder or remove this one; only "
-                "a run with a checkpoint can go on in its store."
+                f"{self.path} already holds {num_draws} draws of each chain. Use another folder or remove this one; "
+                "only a run with a checkpoint can go on in its store."
             )
 
     def _kept(self, present: Mapping[str, Layout], num_kept: int) -> tuple[dict[str, Any], Record]:

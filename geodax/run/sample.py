@@ -55,6 +55,7 @@ from geodax.run.starts import (
     starting_keys,
     starting_positions,
     starting_states,
+    suggesting_stacked,
 )
 from geodax.run.stores import draws_of
 from geodax.run.warm_starts import GROUP, adapted_values, as_dataset, with_adapted
@@ -197,7 +198,8 @@ def sample(
     key = same if logdensity_args else None
     where = (start, num_chains, stacked, num_superchains)
     positions = starting_positions(algorithm, *where, _named(key, "positions"), split)
-    states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
+    with suggesting_stacked(start, stacked, num_chains):
+        states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
     check_states(states, split)
     adapted = description_of(algorithm).adapted
     if warm_start is not None:

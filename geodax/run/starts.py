@@ -1,9 +1,10 @@
 """Initial positions of the chains, checked before compilation."""
 
+import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -54,6 +55,21 @@ def drawn_positions(rng_keys: Array, position: Position | Callable[[PRNGKey], Po
     if not is_function(position):
         return _as_arrays(position)
     return Chains([_as_arrays(position(k)) for k in rng_keys])
+
+
+@contextlib.contextmanager
+def suggesting_stacked(start: Position | Chains, stacked: bool, num_chains: int) -> Iterator[None]:
+    """Add to errors of the log density that the chains' axis may be meant, if all arrays have one of its length."""
+    try:
+        yield
+    except Exception as error:
+        leaves = [] if stacked or isinstance(start, Chains) else jax.tree.leaves(start)
+        if num_chains > 1 and leaves and all(x.shape[:1] == (num_chains,) for x in leaves):
+            error.add_note(
+                f"sample: the first axis of each array of the position has the length {num_chains}, as many as chains. "
+                "If it is one initial position for each chain, pass stacked=True."
+            )
+        raise
 
 
 def placement(

@@ -564,12 +564,23 @@ def test_float32_draws_have_the_right_moments(key, kind):
     assert_follows(distribution.sample(key, (NUM_DRAWS,)), reference)
 
 
-def test_a_draw_that_is_given_up_is_visible_under_jit(key):
+@pytest.mark.parametrize("transform", [jax.jit, jax.vmap, lambda f: lambda keys: jax.lax.map(f, keys)])
+def test_a_draw_that_is_given_up_raises_under_transformations(key, transform):
+    """Catches NaN among draws."""
     langevin = dist.MatrixLangevin(30.0 * jnp.eye(4, 3))
-    x = jax.jit(lambda k: langevin.sample(k, (20,), max_proposals=1))(key)
-    failed = np.isnan(np.asarray(x)).any((1, 2))
-    assert failed.any()
-    assert np.isnan(np.asarray(x))[failed].all()
+    keys = key if transform is jax.jit else jax.random.split(key, 5)
+
+    def draw(key):
+        return langevin.sample(key, (20,), max_proposals=1)
+
+    with pytest.raises(RuntimeError, match="some draws had no accepted proposal in max_proposals = 1"):
+        jax.block_until_ready(transform(draw)(keys))
+
+
+def test_a_draw_that_is_not_used_does_not_raise(key):
+    """Catches an error in models that are traced for their shapes, or whose draws are substituted."""
+    langevin = dist.MatrixLangevin(30.0 * jnp.eye(4, 3))
+    jax.block_until_ready(jax.jit(lambda k: jnp.ones(langevin.sample(k, (20,), max_proposals=1).shape))(key))
 
 
 def test_log_density_serves_a_sampler(key):

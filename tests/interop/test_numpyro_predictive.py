@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 from numpyro import distributions as dist
 from numpyro.handlers import reparam, scope, uncondition
+from numpyro.infer import Predictive
 from numpyro.infer.reparam import LocScaleReparam
 
 from geodax.interop import numpyro as gxn
@@ -41,6 +42,27 @@ def draws_of(**more):
     posterior |= {"a.mean": np.full((*SHAPE, 30), np.pi)}  # computed again: the rows are others
     tree = to_datatree({"posterior": {name: x for name, x in (posterior | more).items() if x is not None}})
     return tree.assign(observed_data=xr.DataTree(xr.Dataset({"b.y": ("b.y_dim_0", np.zeros(30))})))
+
+
+def concentrated(y=None, rows=4):
+    """Exact draws of this prior are refused."""
+    w = numpyro.sample("w", gxn.MatrixBingham(jnp.diag(100.0 * jnp.arange(6.0)), jnp.array([3.0, 2.0, 1.0])))
+    with numpyro.plate("rows", rows):
+        numpyro.sample("y", dist.Normal(w[:, 0], NOISE).to_event(1), obs=y)
+
+
+def test_a_prior_that_cannot_be_drawn_from_does_not_matter():
+    """Catches draws of the prior that only tell which sites there are."""
+    w = np.broadcast_to(np.eye(6)[:, 3:], (*SHAPE, 6, 3))
+    found = gxn.predictive(concentrated, to_datatree({"posterior": {"w": w}}), return_sites=["y"])
+    y = found["posterior_predictive"]["y"].values
+    np.testing.assert_allclose(y.mean((0, 1, 2)), np.eye(6)[3], atol=0.05)
+
+
+def test_predictions_from_such_a_prior_raise():
+    """Catches NaN in a prior predictive distribution, whose draws are traced."""
+    with pytest.raises(RuntimeError, match="MatrixBingham: some draws had no accepted proposal"):
+        jax.block_until_ready(Predictive(concentrated, num_samples=3)(jax.random.key(0)))
 
 
 def expected_mean(draws, x):

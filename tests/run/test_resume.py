@@ -382,8 +382,8 @@ class TestAnotherRun:
     def test_draws_of_another_run_are_kept(self, key, tmp_path, checkpoint):
         """Catches a store that is overwritten without a word."""
         expected = position(sample(key, None, store=tmp_path / "draws", num_samples=20))
-        with pytest.raises(StorageError, match="draws already holds 20 draws of each chain. Use another folder or"):
-            folder = checkpoint and tmp_path / checkpoint
+        folder = checkpoint and tmp_path / checkpoint
+        with pytest.raises(StorageError, match=r"draws already holds 20 draws of each chain\. Use another folder or"):
             sample(jax.random.fold_in(key, 1), folder, store=tmp_path / "draws", num_samples=5)
         np.testing.assert_array_equal(position(open_draws(tmp_path / "draws")), expected)
 

@@ -307,3 +307,12 @@ class TestBrokenRegions:
         tree = run(key, lambda x: jnp.where(jnp.all(x == 0), 0.0, jnp.nan) - jnp.sum(x**2))
         assert tree["sample_stats"]["diverging"].all()
         assert (tree["posterior"]["position"] == 0).all()
+
+
+@pytest.mark.parametrize(("start", "is_hinted"), [(jnp.ones((4, 3)), True), (jnp.ones((5, 3)), False)])
+def test_chains_taken_for_a_part_of_the_position(key, start, is_hinted):
+    """Catches a bare message about shapes where stacked=True was forgotten."""
+    target = gx.nuts(lambda x: -0.5 * jnp.sum((jnp.ones((2, 3)) @ x) ** 2))
+    with pytest.raises(TypeError, match="same shape") as found:
+        gx.sample(key, target, start, num_samples=2, num_warmup=2, num_chains=4, progress=False)
+    assert any("pass stacked=True" in note for note in getattr(found.value, "__notes__", [])) == is_hinted

@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
 
@@ -96,8 +95,8 @@ class _OnStiefel(Distribution):
 
         Raises:
             TypeError: If they are differentiated.
-            ValueError: If rejection would accept too few proposals; then set ``num_sweeps``. Under ``jit`` no
-                error can be raised, and such draws are NaN.
+            ValueError: If rejection would accept too few proposals; then set ``num_sweeps``.
+            RuntimeError: The same under ``jit`` or ``vmap``, or for an element of a batch.
         """
         parameters = self._parameters()
         draws = self._draws(key, sample_shape, jax.tree.map(jax.lax.stop_gradient, parameters))
@@ -112,13 +111,7 @@ class _OnStiefel(Distribution):
             lambda key, *parameters: self._draw(self._law(*parameters), key, ()),
             signature=f"(),{self._signature()}->(n,p)",
         )
-        draws = function(keys, *parameters)
-        if not isinstance(draws, Tracer) and not bool(jnp.all(jnp.isfinite(draws))):
-            raise ValueError(
-                f"{type(self).__name__}: some elements of the batch {self.batch_shape} accept too few proposals for "
-                "exact draws; set num_sweeps for approximate ones by Gibbs sampling."
-            )
-        return draws
+        return function(keys, *parameters)
 
     def _draw(self, law: Any, key: Any, shape: tuple[int, ...]) -> Array:
         if self.num_sweeps is None:

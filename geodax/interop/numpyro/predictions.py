@@ -18,6 +18,7 @@ from geodax.interop.numpyro.translation import refuse_subsampling
 from geodax.run.draws import open_draws
 
 _OWNER = "predictive"
+_PARAMETERS = ("param", "mutable")  # types of sites
 
 
 def predictive(
@@ -78,9 +79,11 @@ def predictive(
     def sites_of(key: PRNGKey, values: dict[str, Any]) -> dict[str, Any]:
         return trace(seed(substitute(model, data=values), key)).get_trace(*model_args, **kwargs)
 
-    sites = sites_of(key_model, {})
+    sites: dict[str, Any] = {}
+    jax.eval_shape(lambda: sites.update(sites_of(key_model, {})))  # shapes and names, without draws of the prior
     refuse_subsampling(_OWNER, sites)
-    _refuse_random_parameters(sites, sites_of(key_draws, {}))
+    if any(site["type"] in _PARAMETERS for site in sites.values()):
+        _refuse_random_parameters(*(sites_of(key, {}) for key in (key_model, key_draws)))
     is_factor = {name for name, site in sites.items() if site.get("is_observed") and not jnp.size(site["value"])}
     sites = {n: site for n, site in sites.items() if site["type"] in ("sample", "deterministic") and n not in is_factor}
     names = variable_names(_OWNER, sites)
@@ -198,7 +201,7 @@ def _chosen(
 
 def _refuse_random_parameters(sites: Mapping[str, Any], again: Mapping[str, Any]) -> None:
     for name, site in sites.items():
-        if site["type"] not in ("param", "mutable"):
+        if site["type"] not in _PARAMETERS:
             continue
         if not jax.tree.all(jax.tree.map(lambda a, b: bool(np.array_equal(a, b)), site["value"], again[name]["value"])):
             raise ValueError(
