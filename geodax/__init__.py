@@ -67,10 +67,6 @@ __getattr__ = names_from(
 )
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
 __all__ = [
     "Euclidean",
     "Posterior",

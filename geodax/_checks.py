@@ -191,6 +191,19 @@ def array(owner: str, name: str, value: Any, *, kinds: str = "floating-point", h
     return jnp.asarray(x)
 
 
+def one_variable(owner: str, value: Any) -> None:
+    """Require an array, or what becomes one, and no data set or DataTree with several of them.
+
+    Raises:
+        TypeError: Otherwise.
+    """
+    if hasattr(value, "data_vars"):
+        raise TypeError(
+            f"{owner}: expected one variable, found {described(value)}. Pass one by its name, such as "
+            'd["posterior"]["x"] of the DataTree d.'
+        )
+
+
 def plain(owner: str, name: str, value: Any) -> np.ndarray:
     """Return a NumPy array of numbers in native byte order.
 
@@ -200,6 +213,7 @@ def plain(owner: str, name: str, value: Any) -> np.ndarray:
     """
     if np.ma.is_masked(value):
         raise ValueError(f"{owner}: {name} has masked entries. Fill them, or leave their rows out.")
+    one_variable(owner, value)
     try:
         x = np.asarray(value)
     except (TypeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import pkgutil
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -9,11 +10,12 @@ from typing import Any
 
 
 def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """Make the ``__getattr__`` of a package (PEP 562).
+    """Make the ``__getattr__`` of a package (PEP 562), and set its ``__dir__``: names, or modules if it has no names.
 
     Args:
         package: ``__name__`` of the package.
-        places: For each name, the submodule that defines it, or that has this name itself.
+        places: For each name, the submodule that defines it, or that has this name itself; relative to the package,
+            so that one that begins with a point is beside it.
 
     Returns:
         The function.
@@ -21,7 +23,7 @@ def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
 
     def get(name: str) -> Any:
         if name in places:
-            module = importlib.import_module(f"{package}.{places[name]}")
+            module = importlib.import_module(f".{places[name]}", package)
         elif not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}"):
             module = importlib.import_module(f"{package}.{name}")
         else:
@@ -30,6 +32,11 @@ def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
         setattr(sys.modules[package], name, found)
         return found
 
+    def names() -> list[str]:
+        module = sys.modules[package]
+        return sorted({*vars(module), *(places or (found.name for found in pkgutil.iter_modules(module.__path__)))})
+
+    vars(sys.modules[package])["__dir__"] = names
     return get
 
 

@@ -19,6 +19,27 @@ def test_public_names_are_what_they_say(name):
     assert (found.__name__ if name in MODULES else found.__name__.split(".")[-1]).endswith(name)
 
 
+@pytest.mark.parametrize(
+    "name", ["align_rotation", "align_signs", "check", "invariant_draws", "mean_orthonormal", "summarize", "to_arviz"]
+)
+def test_diagnostics_are_in_their_package(name):
+    assert getattr(gx.diagnostics, name).__name__ == name
+
+
+def test_names_are_listed_before_they_are_used():
+    """For completion, in a fresh process; modules of a package only where it has no other names."""
+    code = """if True:
+        import geodax as gx
+        assert "remedies" not in dir(gx.diagnostics)
+        for package in (gx, gx.diagnostics, gx.data, gx.models, gx.models.mlp, gx.vi):
+            assert set(package.__all__) <= set(dir(package)), set(package.__all__) - set(dir(package))
+        assert {"schedules", "sgrld", "__name__"} <= set(dir(gx.sgmcmc))
+        assert gx.vi.fit.__module__ == gx.vi.Fit.__module__ == "geodax.run.fit"
+    """
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+
+
 def test_unknown_names_raise():
     with pytest.raises(AttributeError, match="nonsense"):
         _ = gx.nonsense

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from geodax._lazy import names_from
 
 if TYPE_CHECKING:
-    from geodax.diagnostics.alignment import align_signs, mean_orthonormal
+    from geodax.diagnostics.alignment import align_rotation, align_signs, invariant_draws, mean_orthonormal
     from geodax.diagnostics.arviz import to_arviz
     from geodax.diagnostics.convergence import e_bfmi, ess, mcse, nested_rhat, rhat
     from geodax.diagnostics.finding import Finding
@@ -18,11 +18,13 @@ __getattr__ = names_from(
     {
         "Finding": "finding",
         "Summary": "summary",
+        "align_rotation": "alignment",
         "align_signs": "alignment",
         "check": "findings",
         "configurational_temperature": "movement",
         "e_bfmi": "convergence",
         "ess": "convergence",
+        "invariant_draws": "alignment",
         "mcse": "convergence",
         "mean_orthonormal": "alignment",
         "nested_rhat": "convergence",
@@ -35,11 +37,13 @@ __getattr__ = names_from(
 __all__ = [
     "Finding",
     "Summary",
+    "align_rotation",
     "align_signs",
     "check",
     "configurational_temperature",
     "e_bfmi",
     "ess",
+    "invariant_draws",
     "mcse",
     "mean_orthonormal",
     "nested_rhat",

@@ -19,9 +19,10 @@ Sources:
     SIAM J. Matrix Analysis and Applications 20(2).
 """
 
-from typing import Literal
+from typing import Any, Literal, overload
 
 import numpy as np
+import xarray as xr
 from jaxtyping import Float, Inexact
 
 from geodax import _checks
@@ -58,53 +59,95 @@ _MOST_AVERAGED = 1 << 24  # entries of all of them
 _MOST_DIRECTIONS = 10_000
 
 
+@overload
 def align_signs(
-    draws: Inexact[np.ndarray, "*batch n p"], reference: Inexact[np.ndarray, "n p"] | None = None
-) -> tuple[Inexact[np.ndarray, "*batch n p"], Inexact[np.ndarray, "*batch p"]]:
+    draws: Inexact[np.ndarray, "*batch n p"], reference: Any = None
+) -> tuple[Inexact[np.ndarray, "*batch n p"], Inexact[np.ndarray, "*batch p"]]: ...
+
+
+@overload
+def align_signs(draws: xr.DataArray, reference: Any = None) -> tuple[xr.DataArray, xr.DataArray]: ...
+
+
+def align_signs(
+    draws: Inexact[np.ndarray, "*batch n p"] | xr.DataArray,
+    reference: Inexact[np.ndarray, "n p"] | xr.DataArray | None = None,
+) -> tuple[
+    Inexact[np.ndarray, "*batch n p"] | xr.DataArray,
+    Inexact[np.ndarray, "*batch p"] | xr.DataArray,
+]:
     """Flip the columns of each draw whose inner product with the reference's column is negative.
 
     Columns keep their order: if the posterior exchanges two of them, the aligned draws have two modes.
 
     Args:
-        draws: Matrices, with orthonormal columns or without.
+        draws: Matrices, with orthonormal columns or without. The last two axes, also of a DataArray, are those of
+            rows and columns; the others are averaged over, so align each matrix of a plate by itself.
         reference: The matrix to align with. None: a mean that does not depend on the signs, found column by
             column by alternating between the signs and the mean of the draws aligned by them.
 
     Returns:
         The aligned draws, ``draws * signs[..., None, :]``, and the signs, 1 or -1, in the dtype of the draws.
         Flip the scores that multiply the columns by the same signs: ``scores * signs[..., None, :]``. For
-        complex draws the signs are phases of modulus 1, and the scores take their conjugates.
+        complex draws the signs are phases of modulus 1, and the scores take their conjugates. For a DataArray both
+        are DataArrays: the aligned draws with its dimensions, coordinates and name, the signs without rows; then
+        ``draws * signs`` are the aligned draws.
     """
-    checked, draws = check_matrices("align_signs", draws), np.asarray(draws)
+    checked, labelled, draws = check_matrices("align_signs", draws), draws, np.asarray(draws)
     reference = _sign_robust_mean(checked) if reference is None else _check_reference("align_signs", checked, reference)
     signs = unit(in_blocks(lambda x, mean: _inner(mean, x), checked, reference)).conj().astype(draws.dtype)
-    return draws * signs[..., None, :], signs
+    aligned = draws * signs[..., None, :]
+    if not isinstance(labelled, xr.DataArray):
+        return aligned, signs
+    one_row = labelled.isel({labelled.dims[-2]: 0}, drop=True)
+    return labelled.copy(data=aligned), one_row.copy(data=signs).rename("signs")
+
+
+@overload
+def align_rotation(
+    draws: Inexact[np.ndarray, "*batch n p"], reference: Any = None
+) -> tuple[Inexact[np.ndarray, "*batch n p"], Inexact[np.ndarray, "*batch p p"]]: ...
+
+
+@overload
+def align_rotation(draws: xr.DataArray, reference: Any = None) -> tuple[xr.DataArray, xr.DataArray]: ...
 
 
 def align_rotation(
-    draws: Inexact[np.ndarray, "*batch n p"], reference: Inexact[np.ndarray, "n p"] | None = None
-) -> tuple[Inexact[np.ndarray, "*batch n p"], Inexact[np.ndarray, "*batch p p"]]:
+    draws: Inexact[np.ndarray, "*batch n p"] | xr.DataArray,
+    reference: Inexact[np.ndarray, "n p"] | xr.DataArray | None = None,
+) -> tuple[
+    Inexact[np.ndarray, "*batch n p"] | xr.DataArray,
+    Inexact[np.ndarray, "*batch p p"] | xr.DataArray,
+]:
     """Rotate the columns of each draw to be as close to the reference as possible (orthogonal Procrustes).
 
     R = U V^H with U S V^H = X^H reference minimises ``|X R - reference|_F`` over all orthogonal (unitary) R,
     reflections included (Schönemann 1966).
 
     Args:
-        draws: Matrices, with orthonormal columns or without.
+        draws: Matrices, as for :func:`align_signs`.
         reference: The matrix to align with. None: the mean of the aligned draws, found by alternating between
             rotations and mean from the mean subspace's basis (generalised Procrustes).
 
     Returns:
         The aligned draws, ``draws @ rotations``, and the rotations, in the dtype of the draws. Scores z that
-        multiply the columns become R^H z, so that X z is unchanged.
+        multiply the columns become R^H z, so that X z is unchanged. For a DataArray both are DataArrays: the aligned
+        draws with its dimensions, coordinates and name, the rotations with its columns and the aligned ones, a new
+        dimension ``aligned``.
     """
-    checked, draws = check_matrices("align_rotation", draws), np.asarray(draws)
+    checked, labelled, draws = check_matrices("align_rotation", draws), draws, np.asarray(draws)
     if reference is None:
         reference = _rotation_robust_mean(checked)
     else:
         reference = _check_reference("align_rotation", checked, reference)
     rotations = _polar_factor(adjoint(checked) @ reference)
-    return (checked @ rotations).astype(draws.dtype), rotations.astype(draws.dtype)
+    aligned, rotations = (checked @ rotations).astype(draws.dtype), rotations.astype(draws.dtype)
+    if not isinstance(labelled, xr.DataArray):
+        return aligned, rotations
+    one_row = labelled.isel({labelled.dims[-2]: 0}, drop=True)
+    turned = one_row.expand_dims(aligned=rotations.shape[-1], axis=-1).copy(data=rotations)
+    return labelled.copy(data=aligned), turned.rename("rotations")
 
 
 def mean_orthonormal(
@@ -141,9 +184,9 @@ def mean_orthonormal(
 
 
 def invariant_draws(
-    draws: Inexact[np.ndarray, "chain draw n p"],
+    draws: Inexact[np.ndarray, "chain draw *batch n p"] | xr.DataArray,
     *,
-    name: str = "x",
+    name: str | None = None,
     up_to: Literal["rotation", "signs"] = "rotation",
     num_directions: int = 4,
 ) -> dict[str, Float[np.ndarray, "chain draw *shape"]]:
@@ -170,9 +213,12 @@ def invariant_draws(
       sign-robust mean; near 1 if the column is well determined, with two modes if columns are exchanged.
     * ``column_quadratic_form`` (chain, draw, num_directions, p): :math:`|\langle u, x_j\rangle|^2`.
 
+    Each matrix of a batch (chain, draw, \*batch, n, p), such as the groups of a plate, has functions and means of its
+    own: the axes of the batch come after chain and draw.
+
     Args:
         draws: The draws of one variable with orthonormal columns.
-        name: The name of the variable, used as the prefix of the keys.
+        name: The name of the variable, used as the prefix of the keys. None: that of a DataArray, or ``x``.
         up_to: The ambiguity of the columns.
         num_directions: The number of directions u.
 
@@ -180,13 +226,15 @@ def invariant_draws(
         Arrays by name, ``{"x.angle": ..., "x.distance": ..., ...}``, an input for
         :func:`geodax.diagnostics.findings.summarize` or :func:`geodax.diagnostics.findings.check`.
     """
+    if name is None:
+        name = str(getattr(draws, "name", None) or "x")
     x = check_orthonormal("invariant_draws", draws)
     if up_to not in ("rotation", "signs"):
         raise ValueError(f"invariant_draws: expected up_to 'rotation' or 'signs', found {up_to!r}.")
-    if x.ndim != 4 or x.shape[1] < MINIMUM_DRAWS:
+    if x.ndim < 4 or x.shape[1] < MINIMUM_DRAWS:
         raise ValueError(
-            f"invariant_draws: expected draws of shape (chain, draw, n, p) with at least {MINIMUM_DRAWS} draws "
-            f"per chain, found {x.shape}. Pass one variable with both axes; give a single chain a "
+            f"invariant_draws: expected draws of shape (chain, draw, ..., n, p) with at least {MINIMUM_DRAWS} "
+            f"draws per chain, found {x.shape}. Pass one variable with both axes; give a single chain a "
             "leading axis with draws[None]."
         )
     num_directions = _checks.whole("invariant_draws", "num_directions", num_directions, most=_MOST_DIRECTIONS)
@@ -197,6 +245,20 @@ def invariant_draws(
             "the whole space in every draw, so nothing varies. Pass up_to='signs', or diagnose products "
             "that are invariant to the rotation."
         )
+    if x.ndim == 4:
+        found = _invariants(x, up_to, num_directions)
+    else:
+        flat = x.reshape(*x.shape[:2], -1, n, p)
+        each = [_invariants(flat[:, :, i], up_to, num_directions) for i in range(flat.shape[2])]
+        stacks = {key: np.stack([of_one[key] for of_one in each], axis=2) for key in each[0]}
+        found = {key: values.reshape(*x.shape[:-2], *values.shape[3:]) for key, values in stacks.items()}
+    return {f"{name}.{key}": values for key, values in found.items()}
+
+
+def _invariants(
+    x: Inexact[np.ndarray, "chain draw n p"], up_to: str, num_directions: int
+) -> dict[str, Float[np.ndarray, "chain draw *shape"]]:
+    n, p = x.shape[-2:]
     eigenvectors = leading_eigenvectors(_evenly_spaced(x), min(2 * p, n))
     directions = _directions(eigenvectors, num_directions)
     products = adjoint(directions) @ x
@@ -210,7 +272,7 @@ def invariant_draws(
     if up_to == "signs":
         result["column_cosine"] = np.abs(in_blocks(lambda x, mean: _inner(mean, x), x, _sign_robust_mean(x)))
         result["column_quadratic_form"] = np.abs(products) ** 2
-    return {f"{name}.{key}": values for key, values in result.items()}
+    return result
 
 
 def _sign_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n p"]:
@@ -271,7 +333,7 @@ def _directions(basis: Inexact[np.ndarray, "n k"], num_directions: int) -> Inexa
 
 
 def _check_reference(
-    function: str, draws: Inexact[np.ndarray, "*batch n p"], reference: Inexact[np.ndarray, "..."]
+    function: str, draws: Inexact[np.ndarray, "*batch n p"], reference: Any
 ) -> Inexact[np.ndarray, "n p"]:
     reference = _checks.plain(function, "reference", reference)
     if reference.shape != draws.shape[-2:]:

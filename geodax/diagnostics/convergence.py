@@ -305,6 +305,7 @@ def _as_array(function: str, draws: Any) -> Any:
     """The draws as an array, or as a variable that is read when it is indexed; TypeError for anything else."""
     if isinstance(draws, xr.DataArray):
         return draws
+    _checks.one_variable(function, draws)
     try:
         return np.asarray(draws)
     except (TypeError, ValueError) as error:

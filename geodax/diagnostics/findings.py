@@ -30,9 +30,8 @@ from geodax.diagnostics.rounding import equal_but_for_rounding, off_manifold, ro
 from geodax.diagnostics.summary import (
     Summary,
     SummaryRow,
-    as_arrays,
-    as_variables,
     chains_and_draws,
+    draws_and_stats,
     rhats_with_sizes,
     statistic,
     summarize,
@@ -76,11 +75,12 @@ def check(
     maximum over all numbers exceeds in one of a hundred checks of chains of one distribution, at most 1.05.
 
     Args:
-        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws, or a group of a
-            DataTree.
-        sample_stats: The sampler's statistics of shape (chain, draw) by name. Used if present: ``is_divergent``,
-            ``is_finite``, ``energy``, ``logdensity`` and ``acceptance_rate`` with the dtype of the run,
-            ``num_integration_steps``, ``residual``, ``potential``, ``step_size`` and ``temperature``.
+        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws, the DataTree of
+            :func:`geodax.sample`, whose group ``posterior`` is used, or one of its groups.
+        sample_stats: The sampler's statistics of shape (chain, draw) by name; None: the group of this name, if
+            ``draws`` is a whole DataTree. Used if present: ``is_divergent``, ``is_finite``, ``energy``,
+            ``logdensity`` and ``acceptance_rate`` with the dtype of the run, ``num_integration_steps``, ``residual``,
+            ``potential``, ``step_size`` and ``temperature``.
         max_num_integration_steps: The maximal number of steps of a trajectory (a NUTS sampler of tree depth d:
             ``2**d - 1``); None for a sampler with a fixed number of steps.
         residual_bound: The largest distance from the manifold that is attributed to rounding. None: the machine
@@ -96,8 +96,7 @@ def check(
     Returns:
         The findings, the severe ones first; an empty list if there are none.
     """
-    stats = as_arrays(sample_stats or {})
-    draws = as_variables(draws)
+    draws, stats = draws_and_stats(draws, sample_stats)
     num_chains, num_draws = chains_and_draws(draws)
     still = {name: is_still(values) for name, values in draws.items() if 0 not in values.shape}
     climbing = list(rising(stats))
@@ -120,9 +119,7 @@ def check(
         findings += equal_but_for_rounding(draws, stats, rows)
         rhats, sizes = rhats_with_sizes(draws, rows)
         bounds = rhat_bounds(rhats, sizes, num_chains, num_draws, num_superchains)
-        findings += _disagreeing_chains(
-            rows, num_chains, [name for name, values in draws.items() if are_orthonormal(values)], bounds
-        )
+        findings += _disagreeing_chains(rows, num_chains, draws, bounds)
         if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
             findings += _few_effective_draws(rows, num_superchains, "superchain")
         elif num_draws >= FEW_DRAWS:
@@ -297,7 +294,7 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
 
 
 def _disagreeing_chains(
-    rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str], bounds: Float[np.ndarray, " row"]
+    rows: tuple[SummaryRow, ...], num_chains: int, draws: Mapping[str, Any], bounds: Float[np.ndarray, " row"]
 ) -> Iterator[Finding]:
     high = sorted(
         ((row, bound) for row, bound in zip(rows, bounds, strict=True) if row.rhat > bound),
@@ -309,12 +306,16 @@ def _disagreeing_chains(
     advice = "Continue with a longer warm-up, and compare the chains: are they in different modes" + in_python(
         ", or does a variable lack a proper prior?", "?"
     )
-    names = ", ".join(f"`{n}`" for n in orthonormal if any(row.name.startswith(f"{n}[") for row in high))
+    disagreeing = [name for name in draws if any(row.name.startswith(f"{name}[") for row in high)]
+    names = ", ".join(f"`{name}`" for name in disagreeing if _are_frames(draws[name]))
     if names:
         advice += (
             f" {names} holds matrices with orthonormal columns: if the model determines them only up to signs or a "
             "rotation of the columns, their entries cannot agree. Use the functions that "
-            "`geodax.diagnostics.alignment.invariant_draws` computes from them instead."
+            "`gx.diagnostics.invariant_draws` computes from them instead. If the model treats all columns alike, "
+            "chains also exchange them, and the numbers that belong to them, such as scales: sort both in each draw "
+            "by the scale, or use a prior on ordered scales"
+            + in_python(" (in NumPyro `dist.TransformedDistribution` with `OrderedTransform`).", ".")
         )
     listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
     reason = f" (not {LARGEST_RHAT}: so few effective draws differ by chance)"
@@ -326,6 +327,12 @@ def _disagreeing_chains(
         "reached the same distribution.",
         advice,
     )
+
+
+def _are_frames(values: Any) -> bool:
+    """Whether the draws are matrices with orthonormal columns, or several of them each, as in a plate."""
+    places = np.ndindex(*values.shape[2:-2])
+    return all(are_orthonormal(values[(slice(None), slice(None), *place)]) for place in places)
 
 
 def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: str) -> Iterator[Finding]:

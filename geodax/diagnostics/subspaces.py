@@ -11,6 +11,7 @@ Sources:
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Inexact
@@ -196,7 +197,7 @@ def adjoint(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "*batch
     return np.swapaxes(x.conj() if np.iscomplexobj(x) else x, -1, -2)
 
 
-def check_matrices(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[np.ndarray, "..."]:
+def check_matrices(function: str, x: Any) -> Inexact[np.ndarray, "..."]:
     """Raise unless x holds finite tall matrices.
 
     Args:
@@ -220,7 +221,7 @@ def check_matrices(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[np.n
     return x.astype(np.complex128 if np.iscomplexobj(x) else np.float64, copy=False)
 
 
-def check_orthonormal(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[np.ndarray, "..."]:
+def check_orthonormal(function: str, x: Any) -> Inexact[np.ndarray, "..."]:
     """Raise unless x holds finite matrices with orthonormal columns.
 
     Args:

@@ -125,12 +125,12 @@ def summarize(
     """Summarise every number of the position.
 
     Args:
-        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws, or a group of a
-            DataTree, such as ``tree["posterior"]``. The real and the imaginary part of a complex
-            variable have one row each.
-        sample_stats: The sampler's statistics of shape (chain, draw) by name. The summary reports the mean
-            acceptance rate, the divergences, the mean number of integration steps, the smallest E-BFMI and
-            the largest residual, if present.
+        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws, the DataTree of
+            :func:`geodax.sample`, whose group ``posterior`` is used, or one of its groups. The real and the imaginary
+            part of a complex variable have one row each.
+        sample_stats: The sampler's statistics of shape (chain, draw) by name; None: the group of this name, if
+            ``draws`` is a whole DataTree. The summary reports the mean acceptance rate, the divergences, the mean
+            number of integration steps, the smallest E-BFMI and the largest residual, if present.
         num_superchains: Number of groups of chains that started at the same point, as in
             :func:`geodax.sample`: the column ``rhat`` is then nested R-hat, which allows short chains.
         points: Names, or shell patterns of names, of variables that were not drawn but estimated, one value for each
@@ -144,7 +144,7 @@ def summarize(
     Raises:
         ValueError: If ``points`` has a name that no variable has, or a variable that varies within a chain.
     """
-    draws, sample_stats = as_variables(draws), as_arrays(sample_stats or {})
+    draws, sample_stats = draws_and_stats(draws, sample_stats)
     num_chains, num_draws = chains_and_draws(draws)
     if num_superchains is not None:
         num_superchains = _checks.superchains(num_chains, num_superchains, "summarize")
@@ -183,6 +183,24 @@ def rhats_with_sizes(draws: Mapping[str, Any], rows: Sequence[SummaryRow]) -> tu
                     folded |= {rows_of_block[i]: float(size) for i, size in zip(places, sizes, strict=True)}
     sizes = [np.fmin(row.ess_bulk, folded.get(row.name, np.nan)) for row in rows]
     return np.array([row.rhat for row in rows]), np.array(sizes)
+
+
+def draws_and_stats(
+    draws: Mapping[str, Any], sample_stats: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return draws and the sampler's statistics by name; the draws on disk are not read.
+
+    Args:
+        draws: A mapping, a group of a DataTree, or a whole one with the group ``posterior``.
+        sample_stats: A mapping or a group. None: ``sample_stats`` of a whole DataTree, otherwise nothing.
+
+    Returns:
+        Both, as :func:`as_variables` and :func:`as_arrays` do.
+    """
+    posterior: Any = draws.get("posterior") if isinstance(draws, Mapping) else None
+    if hasattr(posterior, "data_vars"):
+        draws, sample_stats = posterior, draws.get("sample_stats") if sample_stats is None else sample_stats
+    return as_variables(draws), as_arrays(sample_stats or {})
 
 
 def as_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -230,7 +248,10 @@ def chains_and_draws(draws: Mapping[str, Any]) -> tuple[int, int]:
         The two numbers, both positive.
     """
     if not draws:
-        raise ValueError("Expected the draws of at least one variable, found none. Pass {'name': draws}.")
+        raise ValueError(
+            "Expected the draws of at least one variable, found none. Pass {'name': draws}, or a group of a DataTree "
+            "that has draws."
+        )
     for name, values in draws.items():
         if np.ndim(values) < 2 or np.shape(values)[0] < 1 or np.shape(values)[1] < 1:
             raise ValueError(

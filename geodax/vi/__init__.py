@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from geodax._lazy import names_from
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm, ascent, elbo
 from geodax.vi.families import AbstractFamily, DiagonalGaussian, FullGaussian, LowRankGaussian, Point, gaussian
 from geodax.vi.flows import Flowed, PlanarFlow, planar
@@ -19,13 +20,8 @@ if TYPE_CHECKING:
     from geodax.run.fit import Fit, History, fit
 
 
-def __getattr__(name: str):
-    # fit is implemented in geodax.run and exposed here
-    if name in ("fit", "Fit", "History"):
-        from geodax.run import fit as fitting
-
-        return getattr(fitting, name)
-    raise AttributeError(f"module 'geodax.vi' has no attribute {name!r}")
+# implemented in a layer above, and exposed here
+__getattr__ = names_from(__name__, dict.fromkeys(("Fit", "History", "fit"), ".run.fit"))
 
 
 __all__ = [

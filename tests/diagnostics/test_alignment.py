@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -190,6 +191,39 @@ def test_chains_in_different_sign_modes_agree_once_aligned():
         assert rhat(values).max() < 1.01
 
 
+# Names of axes
+
+
+@fields
+@pytest.mark.parametrize("align", [align_signs, align_rotation])
+def test_arrays_with_names_keep_them(is_complex, align):
+    """The draws theirs, and what they are multiplied with those of the axes that it has."""
+    generator = np.random.default_rng(12)
+    centre = orthonormal(generator, (4, 2), is_complex)
+    values = draws_around(generator, centre, 0.05, (2, 9)) @ np.diag([-1, 1])
+    draws = xr.DataArray(
+        values.astype(np.complex64 if is_complex else np.float32),
+        dims=("chain", "draw", "variable", "component"),
+        coords={"draw": np.arange(10, 19), "variable": list("abcd"), "component": ["i", "ii"]},
+        name="W",
+    )
+    expected, expected_factor = align(draws.values, centre)
+    aligned, factor = align(draws, xr.DataArray(centre))
+    xr.testing.assert_identical(aligned, draws.copy(data=expected))
+    np.testing.assert_array_equal(factor.values, expected_factor)
+    assert factor.dtype == aligned.dtype == draws.dtype
+    xr.testing.assert_identical(factor["draw"], draws["draw"])
+    xr.testing.assert_identical(factor["component"], draws["component"])
+    if align is align_signs:
+        xr.testing.assert_allclose(draws * factor, aligned)
+    else:
+        assert factor.dims == ("chain", "draw", "component", "aligned")
+        np.testing.assert_allclose(xr.dot(draws, factor, dim="component"), expected, atol=1e-6)
+    assert "W.angle" in invariant_draws(draws)
+    assert "loadings.angle" in invariant_draws(draws, name="loadings")
+    assert "x.angle" in invariant_draws(draws.rename(None))
+
+
 # Rotations
 
 
@@ -299,6 +333,22 @@ def test_invariant_draws_do_not_see_the_ambiguity(is_complex, shape, up_to):
         np.testing.assert_allclose(found["loadings.leverage"].sum(axis=-1), p, atol=1e-12)
 
 
+@fields
+@pytest.mark.parametrize(("batch", "up_to"), [((3,), "signs"), ((2, 3), "rotation")])
+def test_each_matrix_of_a_plate_has_its_own_functions(is_complex, batch, up_to):
+    generator = np.random.default_rng(13)
+    draws = np.empty((2, 30, *batch, 5, 2), complex if is_complex else float)
+    for place in np.ndindex(batch):
+        of_place = draws_around(generator, orthonormal(generator, (5, 2), is_complex), 0.1, (2, 30))
+        draws[(slice(None), slice(None), *place)] = of_place
+    found = invariant_draws(draws, name="w", up_to=up_to)
+    for place in np.ndindex(batch):
+        expected = invariant_draws(draws[(slice(None), slice(None), *place)], name="w", up_to=up_to)
+        assert found.keys() == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name][(slice(None), slice(None), *place)], values)
+
+
 @pytest.mark.parametrize(("n", "p", "half_angle"), [(3, 1, 0.4), (100, 4, 0.4), (200, 1, 0.1)])
 def test_quadratic_forms_tell_modes_apart_that_lie_opposite_the_mean(n, p, half_angle):
     generator = np.random.default_rng(10)
@@ -341,7 +391,7 @@ X = np.linalg.qr(np.random.default_rng(0).standard_normal((2, 5, 4, 2)))[0]
         (align_signs, (X, X[0]), r"one reference of the draws' shape \(4, 2\)"),
         (align_rotation, (X, X[0, 0, :3]), r"one reference of the draws' shape \(4, 2\)"),
         (align_rotation, (X * np.inf,), r"finite"),
-        (invariant_draws, (X[0],), r"\(chain, draw, n, p\)"),
+        (invariant_draws, (X[0],), r"\(chain, draw, \.\.\., n, p\)"),
         (invariant_draws, (X[:, :3],), r"at least 4 draws"),
         (invariant_draws, (orthonormal(np.random.default_rng(0), (2, 5, 3, 3)),), r"square matrices"),
     ],

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
 import geodax as gx
 from geodax.diagnostics.findings import check, e_bfmi, ess, mcse, rhat, summarize
@@ -233,6 +234,14 @@ def test_e_bfmi_of_independent_energies_is_two_and_of_slow_ones_small():
 def test_senseless_arguments_are_refused_with_a_way_out(function, arguments, options, message):
     with pytest.raises(ValueError, match=message):
         inspect.unwrap(function)(*arguments, **options)
+
+
+@pytest.mark.parametrize("function", [ess, rhat, mcse, e_bfmi, gx.diagnostics.align_signs])
+def test_functions_of_one_variable_name_it_in_place_of_a_whole_tree(function):
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"x": (("chain", "draw"), np.ones((2, 9)))})})
+    for several in (tree, tree["posterior"], tree["posterior"].to_dataset()):
+        with pytest.raises(TypeError, match=r'expected one variable, found a Data.*d\["posterior"\]\["x"\]'):
+            inspect.unwrap(function)(several)
 
 
 # The table
@@ -571,6 +580,23 @@ def test_slow_chains_are_seldom_taken_for_chains_on_their_way(draws):
     assert np.mean(alarms) <= 0.05
 
 
+def test_a_whole_tree_is_its_posterior_and_its_statistics(key):
+    """Of ``sample``, and as ArviZ's own type; statistics that are given replace those of the tree."""
+    sampler = gx.nuts(lambda x: -0.5 * jnp.sum(x["a"] ** 2))
+    options = {"num_samples": 200, "num_warmup": 50, "num_chains": 2, "progress": False}
+    tree = gx.sample(key, sampler, {"a": jnp.zeros(3)}, **options)
+    posterior, stats = tree["posterior"], tree["sample_stats"]
+    tree["sample_stats"] = stats = stats.assign(diverging=stats["diverging"] | (stats["draw"] == 7))
+    assert "Divergent trajectories" in titles(check(posterior, stats))
+    for whole in (tree, gx.diagnostics.to_arviz(tree)):
+        assert check(whole) == check(posterior, stats) != check(posterior)
+        assert check(whole, {}) == check(posterior)
+        assert summarize(whole) == summarize(posterior, stats)
+        assert summarize(whole, {}) == summarize(posterior)
+    variable = {"posterior": np.asarray(posterior["a"])}
+    assert [row.name for row in summarize(variable)] == ["posterior[0]", "posterior[1]", "posterior[2]"]
+
+
 def test_chains_that_disagree_are_named_the_worst_first(draws):
     draws["scale"][0, :, 1] += 0.05
     draws["angle"][3] += 5
@@ -619,7 +645,14 @@ def test_orthonormal_matrices_that_disagree_are_sent_to_their_invariants():
     (finding, *_) = check({"loadings": draws})
     assert finding.title == "Chains that disagree"
     assert "`loadings` holds matrices with orthonormal columns" in finding.advice
-    assert "invariant_draws" in finding.advice
+    assert "`gx.diagnostics.invariant_draws`" in finding.advice
+    assert "sort both in each draw by the scale" in finding.advice
+    plate = np.stack([draws, draws], axis=2)
+    (finding, *_) = check({"loadings": plate, "scale": draws[..., 0, 0]})
+    assert "`loadings` holds matrices with orthonormal columns" in finding.advice
+    plate[:, :, 1] *= 2
+    (finding, *_) = check({"loadings": plate})
+    assert "orthonormal" not in finding.advice
 
 
 def test_slow_chains_are_named_with_what_they_lack():
