@@ -136,7 +136,8 @@ def test_classes(classifier, blobs):
     assert classifier.score(x, y) > np.mean(classifier.classes_[best.argmax(axis=1)] == y) - 0.04
     parts = classifier.predict_parts(x)
     np.testing.assert_allclose(parts.total, parts.aleatoric + parts.epistemic, atol=1e-12)
-    np.testing.assert_allclose(classifier.predict_draws(x).mean(axis=0), parts.probabilities, atol=1e-12)
+    powers = classifier.predict_draws(x).mean(axis=0) ** (1 / classifier.scaling_temperature_)
+    np.testing.assert_allclose(powers / powers.sum(axis=1, keepdims=True), parts.probabilities, atol=1e-12)
     numbers = np.searchsorted(classifier.classes_, y)
     np.testing.assert_allclose(
         classifier.log_predictive(x, y), np.log(parts.probabilities[np.arange(len(y)), numbers]), rtol=1e-10
@@ -180,7 +181,7 @@ def test_classes_that_the_fit_has_not_seen_count_in_the_calibration(score):
         generator = np.random.default_rng(trial)
         law = generator.dirichlet(np.full(40, 0.4))
         y, new = generator.choice(40, 120, p=law), generator.choice(40, 300, p=law)
-        model = _Shares((), calibration_fraction=0.4, random_state=trial)
+        model = _Shares((), calibration_fraction=0.4, temperature_scaling=False, random_state=trial)
         model.with_posterior(generator.standard_normal((120, 1)), y, None)
         assert len(model.calibration_[1]) == 48
         num_unseen += np.sum(model.calibration_[1] == -1)

@@ -197,7 +197,12 @@ def _classes(report: Report, model: Any, data: LabelledTable, found: Results) ->
             scores.reliability(parts.probabilities, labels, num_bins=num_bins, weights=found.rows.weights)
         ),
         "Reliability: the fraction of correct predictions against their predicted probability. Dots below the dotted "
-        "line are over-confident, dots above it under-confident.",
+        "line are over-confident, dots above it under-confident."
+        + (
+            f" Probabilities are sharpened by the temperature {model.scaling_temperature_:.2g}, found on fitted rows."
+            if model.scaling_temperature_ < 1.0
+            else ""
+        ),
     )
     is_right = parts.labels == labels
     rows = [

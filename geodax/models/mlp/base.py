@@ -79,6 +79,9 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
     def _targets_of_problem(self) -> dict[str, Any]:
         """Likelihood and number of outputs, by name of a field of :class:`NetworkProblem`."""
 
+    def _learn_from_draws(self, x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> None:
+        """Learn what predictions need of the fitted rows, in the form of :meth:`prepare`."""
+
     @abc.abstractmethod
     def _remember_calibration(self, X: Any, y: np.ndarray) -> None:
         """Store what conformal predictions need of held-out rows, in the data's units."""
@@ -111,7 +114,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             devices=self.devices,
             progress=self.progress,
         )
-        return self._take(posterior, calibration)
+        return self._take(posterior, data, calibration)
 
     def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, ...]:
         """Check training data and options, and compute the standardisation.
@@ -170,7 +173,8 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         Returns:
             The fitted estimator.
         """
-        return self._take(posterior, self.prepare(X, y, sample_weight)[-1])
+        *data, calibration = self.prepare(X, y, sample_weight)
+        return self._take(posterior, data, calibration)
 
     def problem(self) -> NetworkProblem:
         """Build the network with its prior from the current options.
@@ -265,9 +269,10 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
     def _chosen_inference(self) -> AbstractInference:
         return chosen_inference(self.inference, self.get_params(deep=False))
 
-    def _take(self, posterior: Any, calibration: tuple[Any, np.ndarray]) -> Any:
+    def _take(self, posterior: Any, data: Sequence[np.ndarray], calibration: tuple[Any, np.ndarray]) -> Any:
         self.posterior_ = posterior
         self._fitted = self.problem(), self._chosen_inference()
+        self._learn_from_draws(*data)
         if len(calibration[1]):
             self._remember_calibration(*calibration)
         return self

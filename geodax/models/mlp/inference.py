@@ -124,6 +124,11 @@ class Form(NamedTuple):
 class AbstractInference(abc.ABC):
     """A method that maps a problem and data to an ensemble; instances hold its settings."""
 
+    @property
+    def likelihood_power(self) -> float | None:
+        """Power of the likelihood in the posterior of the draws; None if they are not draws of a posterior."""
+        return None
+
     @classmethod
     @abc.abstractmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "AbstractInference":

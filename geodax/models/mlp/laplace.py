@@ -72,6 +72,11 @@ class LaplaceInference(AbstractInference):
         names = ("batch_size", "num_warmup", "num_chains", "num_samples")
         return cls(**{name: settings[name] for name in names})
 
+    @property
+    def likelihood_power(self) -> float:
+        """Power of the likelihood in the approximated posterior."""
+        return 1.0
+
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError for numbers out of range, structured weights, priors and likelihoods that are not normal."""
         _checks.chosen(_OWNER, "structure", self.structure, _STRUCTURES)

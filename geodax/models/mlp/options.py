@@ -76,11 +76,15 @@ class MLPClassifierOptions(MLPOptions):
             error for names.
         class_weight: Weights of classes, as in scikit-learn: a dict, or "balanced", with which all classes have the
             same total weight. They multiply the weights of the rows.
+        temperature_scaling: Whether predicted probabilities are sharpened where leave-one-out predictions of the fitted
+            rows show the ensemble to be under-confident (geodax.predictive.loo_temperature). Networks that are optima
+            (inference="ensemble", "swag" and "multi-swag", or temperature=0) are never scaled.
     """
 
     likelihood: str = "categorical"
     class_order: Any = None
     class_weight: Any = None
+    temperature_scaling: bool = True
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)

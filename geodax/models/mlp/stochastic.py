@@ -99,6 +99,11 @@ class StochasticGradientMCMC(AbstractInference):
         """Create an instance from the estimator's options of the same names."""
         return cls(**{field.name: settings[field.name] for field in dataclasses.fields(cls)})
 
+    @property
+    def likelihood_power(self) -> float | None:
+        """Power of the likelihood in the posterior of the draws; None for optima."""
+        return 1.0 / self.temperature if self.temperature > 0.0 else None
+
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError for invalid options."""
         _checks.chosen("StochasticGradientMCMC", "sampler", self.sampler, tuple(SAMPLERS))

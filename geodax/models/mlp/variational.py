@@ -84,6 +84,11 @@ class VariationalInference(AbstractInference):
             )
         return cls(**{name: settings[name] for name in names})
 
+    @property
+    def likelihood_power(self) -> float:
+        """Power of the likelihood in the approximated posterior."""
+        return 1.0
+
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError for structured weights, non-normal priors, and numbers out of range."""
         if problem.orthogonal or problem.rank is not None:
