@@ -80,6 +80,8 @@ class Description(NamedTuple):
             split over devices like the position.
         is_ragged: Whether iterations of different chains take different numbers of gradients.
         owner: The function that errors of a run name.
+        log_likelihood: ``(position, batch) -> (B,)``, the likelihoods of which the target is made, each of its own
+            example alone; None for other targets.
     """
 
     settings: tuple[tuple[str, Any], ...] = ()
@@ -90,6 +92,7 @@ class Description(NamedTuple):
     arrays: tuple[PyTree, ...] = ()
     is_ragged: bool = False
     owner: str = "sample"
+    log_likelihood: Callable[[Position, PyTree], Array] | None = None
 
 
 class SamplingAlgorithm(NamedTuple):

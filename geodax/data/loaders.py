@@ -33,8 +33,7 @@ def from_loader(passes: Callable[[int], Iterable[Any]] | Iterable[Any]) -> Strea
             "function from the number of a pass to a loader."
         )
     if isinstance(passes, Iterable):
-        loader = passes
-        return stream(lambda first: _batches(lambda _: loader, first))
+        return _as_stream(lambda _: passes)
     try:
         inspect.signature(passes).bind(0)
     except (TypeError, ValueError):
@@ -42,26 +41,32 @@ def from_loader(passes: Callable[[int], Iterable[Any]] | Iterable[Any]) -> Strea
             "from_loader: expected a loader, or a function from the number of a pass to a loader, found "
             f"{_checks.described(passes)}."
         ) from None
-    return stream(lambda first: _batches(passes, first))
+    return _as_stream(passes)
 
 
-def _batches(passes: Callable[[int], Iterable[Any]], first: int) -> Iterator[Any]:
-    """Yield the batches of all passes from batch number ``first`` on."""
+def _as_stream(passes: Callable[[int], Iterable[Any]]) -> Stream:
+    made = stream(lambda first: _batches(passes, first, made))
+    return made
+
+
+def _batches(passes: Callable[[int], Iterable[Any]], first: int, made: Stream) -> Iterator[Any]:
+    """Yield the batches of all passes from batch number ``first`` on, and tell the stream how many a pass has."""
     for number in itertools.count():
+        count = 0
         loader = passes(number)
         try:
             length = len(loader)  # type: ignore[arg-type]
         except TypeError:
             length = None
+        made.num_an_epoch = made.num_an_epoch if length is None else length
         if length is not None and first >= length > 0:
             first -= length
             continue
-        is_empty = True
-        for batch in loader:
-            is_empty = False
+        for count, batch in enumerate(loader, 1):  # noqa: B007
             if first:
                 first -= 1
             else:
                 yield batch
-        if is_empty:
+        if not count:
             raise ValueError(f"from_loader: the loader has no batch in pass {number}.")
+        made.num_an_epoch = count

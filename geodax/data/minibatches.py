@@ -98,7 +98,10 @@ class Stream:
     Attributes:
         start: Function from the number of a batch to an iterator that begins with it.
         position: Number of the next batch.
+        num_an_epoch: Number of batches of a pass through the data, None while it is unknown.
     """
+
+    num_an_epoch: int | None = None
 
     def __init__(self, start: Callable[[int], Iterator[PyTree]]):
         self.start = start

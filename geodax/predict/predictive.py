@@ -30,6 +30,7 @@ Source:
     Platt (1999), Probabilistic outputs for support vector machines. Advances in Large Margin Classifiers.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -171,6 +172,17 @@ def _log_probabilities(owner: str, blocks: Any) -> Iterator[Float[np.ndarray, "d
                 f"found shape {logits.shape}."
             )
         form = logits.shape[-2:]
+        if (
+            len(logits)
+            and logits.size >= 8
+            and (logits >= 0).all()
+            and np.allclose(logits.sum(axis=-1), 1.0, atol=1e-5)
+        ):
+            warnings.warn(
+                f"{owner}: the outputs are not negative and have the sum 1 for each example, like probabilities, but "
+                "logits are expected; leave the softmax out, or take the logarithm.",
+                stacklevel=3,
+            )
         stacked = logits.reshape(-1, *form).astype(np.float64)
         # the maximum is non-finite where a logit is NaN or infinite, or no class is possible
         require_finite(

@@ -371,7 +371,7 @@ def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
     and checksum of the last write. The contents of a chunk are compared with its checksum when it is read.
 
     Args:
-        path: A Zarr folder written by :func:`geodax.sample`.
+        path: A Zarr folder written by :func:`geodax.sample`, or the folder of a run that holds one.
         num_draws: Number of draws of each chain; None takes all that have been written.
 
     Returns:
@@ -380,7 +380,7 @@ def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
     Raises:
         StorageError: If the folder is missing or damaged, or has lost draws.
     """
-    path = Path(path)
+    path = store_in(Path(path))
     if not path.is_dir():
         raise StorageError(f"There are no draws at {path}.")
     try:
@@ -394,6 +394,12 @@ def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
         raise
     except Exception as error:  # damaged descriptions can raise anything
         raise unreadable(path, error) from error
+
+
+def store_in(folder: Path) -> Path:
+    """The store in the folder of a run, that is of checkpoints or of the command line; else the path itself."""
+    inside = [folder / name for name in ("draws.zarr", "posterior.zarr") if (folder / name).is_dir()]
+    return inside[0] if inside and not (folder / "zarr.json").exists() else folder
 
 
 def _chunk_draws(num_chains: int, num_draws: int, shape: tuple[int, ...], dtype: Any) -> int:

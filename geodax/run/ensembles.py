@@ -21,6 +21,7 @@ from geodax.run.descent import DescentState, as_scalar, descent
 from geodax.run.progress import Reporter
 from geodax.run.sample import sample
 from geodax.run.sharding import Devices
+from geodax.run.starts import is_function
 
 
 class OptimizationState(NamedTuple):
@@ -98,10 +99,19 @@ def train_ensemble(
 
     Raises:
         TypeError: If the posterior is not a :class:`geodax.Posterior`, or the optimiser not an optax optimiser.
-        ValueError: If a number is out of range, or training ends before the first comparison of scores.
+        ValueError: If a number is out of range, if training ends before the first comparison of scores, or if members
+            would be equal, since they start from one position and get the same batches.
         NonFiniteError: If a member becomes non-finite; also as for :func:`geodax.sample`.
     """
     num_steps = _checks.whole("train_ensemble", "num_steps", num_steps)
+    num_members = _checks.whole("train_ensemble", "num_members", num_members)
+    is_whole = isinstance(batches, Batches) and batches.batch_size == batches.num_data and batches.augment is None
+    if num_members > 1 and (is_whole or isinstance(batches, Stream)) and not (stacked or is_function(position)):
+        raise ValueError(
+            f"train_ensemble: {num_members} members that start from one position and get the same batches would be "
+            "equal. Give a function key -> position, such as lambda key: priors.sample(key, network), or stacked "
+            "positions with stacked=True."
+        )
     algorithm = _optimization(posterior, num_steps, optimizer, manifold, objective, score, score_every)
     return sample(
         rng_key,
@@ -109,7 +119,7 @@ def train_ensemble(
         position,
         num_samples=1,
         num_warmup=num_steps - 1,
-        num_chains=_checks.whole("train_ensemble", "num_members", num_members),
+        num_chains=num_members,
         batches=batches,
         stacked=stacked,
         store=store,
@@ -170,5 +180,10 @@ def _optimization(
         manifold=manifold,
         num_batches=1,
         num_data=num_data,
-        description=Description(tuple(settings.items()), tuple(densities), owner="train_ensemble"),
+        description=Description(
+            tuple(settings.items()),
+            tuple(densities),
+            owner="train_ensemble",
+            log_likelihood=posterior.log_likelihood,
+        ),
     )

@@ -45,7 +45,10 @@ def cause_of(
         position = jax.tree.map(lambda x: x[chain], starting_positions(algorithm, *where))
         if not all(is_defined(density, position, batch) for density in maximized for batch in batches):
             return from_the_start("log density", when, examples)
-    undefined = "a log density that is undefined where the chain went"
+    undefined = (
+        "a log density that is undefined where the chain went or grows without bound, as with a loss in place of a log "
+        "likelihood"
+    )
     if description.owner == "train_ensemble" or at < settings.get("num_training", 0):
         advice = f"a learning rate that is too large (try a third of it), or {undefined}"
     elif settings.get("step_size", 0) is None:  # found in warm-up

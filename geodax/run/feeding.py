@@ -1,6 +1,7 @@
 """Feed batches of data to the compiled loop: drawn inside it, or loaded for each chunk."""
 
 import hashlib
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -110,7 +111,7 @@ def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
     if isinstance(batches, Batches):
         return _device_feed(batches, num_batches)
     if isinstance(batches, Stream):
-        return _stream_feed(batches, num_batches)
+        return _stream_feed(batches, num_batches, num_data)
     raise TypeError(
         "sample: batches must come from gx.data.batches(data, batch_size=...) or gx.data.stream(start), where "
         "start(number) is an iterator that begins with the batch of that number; found a "
@@ -152,9 +153,11 @@ def _device_feed(batches: Batches, num_batches: int) -> Feed:
     )
 
 
-def _stream_feed(stream: Stream, num_batches: int) -> Feed:
+def _stream_feed(stream: Stream, num_batches: int, num_data: int) -> Feed:
     first = stream.read(0, 1)
     stream.rewind()
+    batch_size = min((leaf.shape[1] for leaf in jax.tree.leaves(first) if leaf.ndim > 1), default=1)
+    unwarned = [num_data] if num_data else []
     bytes_each = num_batches * sum(leaf.nbytes for leaf in jax.tree.leaves(first))
     longest = int(np.clip(_STREAM_BYTES // max(bytes_each, 1), 1, _LONGEST_STREAM))
 
@@ -163,6 +166,8 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
         read = own_part(stream, start * num_batches, count * num_batches, part)
         if part == slice(None):
             _require_alike(read, first, start * num_batches)
+        if stream.num_an_epoch is not None and unwarned:
+            _warn_of_size(stream.num_an_epoch, batch_size, unwarned.pop())
 
         def laid_out(leaf: np.ndarray) -> np.ndarray:
             room = np.zeros((longest, num_batches, *leaf.shape[1:]), leaf.dtype)
@@ -181,7 +186,7 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
     return Feed(
         load,
         draw,
-        min((leaf.shape[1] for leaf in jax.tree.leaves(first) if leaf.ndim > 1), default=1),
+        batch_size,
         is_shared=True,
         examples_axis=1 if num_batches == 1 else 2,
         scalars=tuple(name for name, leaf in named if leaf.ndim == 1),
@@ -190,6 +195,17 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
         digest=lambda: data_digest(first),
         examples=jax.tree.map(lambda leaf: leaf[0] if leaf.ndim > 1 else leaf, first),
     )
+
+
+def _warn_of_size(num_batches: int, batch_size: int, num_data: int) -> None:
+    """Warn unless a pass has the posterior's examples, up to a last batch left out or filled up."""
+    if abs(num_batches * batch_size - num_data) >= batch_size:
+        warnings.warn(
+            f"sample: the Posterior has num_data={num_data}, but a pass of the loader has {num_batches} batches of "
+            f"{batch_size}, {num_batches * batch_size} examples; the likelihood of a batch is scaled to num_data. Make "
+            "the Posterior with the number of examples that a pass goes through.",
+            stacklevel=2,
+        )
 
 
 def loader_of(feed: Feed | None, mesh: Mesh | None) -> Callable[[int, int], PyTree]:

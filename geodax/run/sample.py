@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax.core import Tracer
 
 from geodax import _checks
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
@@ -42,6 +43,7 @@ from geodax.run.program_cache import keep_on_disk
 from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes, recorded_with
+from geodax.run.separate_examples import warn_if_examples_mix
 from geodax.run.sharding import CHAIN_AXIS, Devices, put_chains, put_everywhere
 from geodax.run.shards import on_hosts
 from geodax.run.signals import stop_signals
@@ -158,6 +160,11 @@ def sample(
             ``progress`` raise during a run are also passed on with ``error.draws``, after a checkpoint.
     """
     keep_on_disk()
+    if isinstance(jnp.zeros(()), Tracer):
+        raise TypeError(
+            "sample: called inside jax.jit, grad or scan, but it compiles its own loop. Call it outside, with "
+            "num_chains for several chains, or use algorithm.init and algorithm.step in a program of yours."
+        )
     num_samples, num_warmup, num_chains, thinning = _counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
     chain_method = chain_method_of(chain_method, algorithm, num_chains)
@@ -201,6 +208,8 @@ def sample(
     with suggesting_stacked(start, stacked, num_chains):
         states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
     check_states(states, split)
+    if feed is not None and split is None and not hosts.is_several():
+        warn_if_examples_mix(algorithm, batches, feed, jax.tree.map(lambda x: np.asarray(x)[0], positions))
     adapted = description_of(algorithm).adapted
     if warm_start is not None:
         states = with_adapted(states, adapted, warm_start)

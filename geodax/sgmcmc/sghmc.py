@@ -370,7 +370,12 @@ def sghmc(
         manifold=manifold,
         num_batches=num_batches,
         num_data=target.num_data if target.needs_batch else 0,
-        description=Description(tuple(settings.items()), named_densities(posterior, first_batch), num_waiting),
+        description=Description(
+            tuple(settings.items()),
+            named_densities(posterior, first_batch),
+            num_waiting,
+            log_likelihood=getattr(posterior, "log_likelihood", None),
+        ),
     )
 
 

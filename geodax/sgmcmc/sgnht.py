@@ -187,5 +187,9 @@ def sgnht(
         manifold=manifold,
         num_batches=1 if target.needs_batch else 0,
         num_data=target.num_data if target.needs_batch else 0,
-        description=Description(tuple(settings.items()), named_densities(posterior, target)),
+        description=Description(
+            tuple(settings.items()),
+            named_densities(posterior, target),
+            log_likelihood=getattr(posterior, "log_likelihood", None),
+        ),
     )

@@ -194,7 +194,12 @@ def sgrld(
         manifold=space,
         num_batches=num_batches,
         num_data=target.num_data if target.needs_batch else 0,
-        description=Description(tuple(settings.items()), named_densities(posterior, target), num_waiting),
+        description=Description(
+            tuple(settings.items()),
+            named_densities(posterior, target),
+            num_waiting,
+            log_likelihood=getattr(posterior, "log_likelihood", None),
+        ),
     )
 
 

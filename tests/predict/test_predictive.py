@@ -1,5 +1,7 @@
 """Predictions: parts of uncertainty, blocks of draws on disk against all in memory, densities of mixtures, sets."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -264,6 +266,27 @@ def test_one_logit_is_refused():
         predict_classes(to_datatree({"posterior": drawn, "sample_stats": {}}), network, np.zeros((5, 3)))
     two = classes_from_logits(np.concatenate([np.zeros_like(z), z], -1))
     np.testing.assert_allclose(two.probabilities[:, 1], special.expit(z[..., 0]).mean(axis=0), rtol=1e-12)
+
+
+def test_probabilities_in_place_of_logits_are_named(network, store):
+    """With a softmax that should not be there; logits of that form for a few numbers may be meant."""
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    p = special.softmax(np.random.default_rng(2).normal(size=(3, 5, 4)), axis=-1)
+    with pytest.warns(UserWarning, match="classes_from_logits: the outputs are .* like probabilities, but logits"):
+        classes_from_logits(p)
+    with pytest.warns(UserWarning, match="like probabilities"):
+        predict_classes(store, network, x, apply=lambda n, x: jax.nn.softmax(jax.vmap(n)(x)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classes_from_logits(np.log(p))
+        classes_from_logits(np.abs(np.random.default_rng(3).normal(size=(3, 5, 4))))
+        classes_from_logits(np.eye(2))
+
+
+def test_the_folder_of_a_run_has_the_draws(network, store):
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    for part, same in zip(predict_classes(store.parent, network, x), predict_classes(store, network, x), strict=True):
+        np.testing.assert_array_equal(part, same)
 
 
 def test_outputs_of_other_shapes_are_refused():

@@ -1,0 +1,65 @@
+"""A warning where the log likelihood of an example depends on the other examples of its batch."""
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax import _tree
+from geodax._types import Array, Position, PyTree
+from geodax.data.minibatches import Batches
+from geodax.run.advance import Sampler, description_of
+from geodax.run.feeding import Feed
+from geodax.run.programs import compiled
+
+_CHANGE = 1e-3  # relative, beyond rounding
+
+
+def warn_if_examples_mix(algorithm: Sampler, batches: Any, feed: Feed, position: Position) -> None:
+    """Compare the likelihoods of half a batch beside two different other halves.
+
+    A batch of all data is not looked at: there the sum is a likelihood of the data whatever its terms are.
+
+    Args:
+        algorithm: The sampler.
+        batches: The batches, as given by the user.
+        feed: The feed made of them.
+        position: One position.
+    """
+    log_likelihood, size = description_of(algorithm).log_likelihood, feed.batch_size
+    if log_likelihood is None or not 2 <= size < getattr(algorithm, "num_data", 0):
+        return
+    half = size // 2
+    if isinstance(batches, Batches):
+        source: PyTree = batches
+        others = np.arange(batches.num_data - size + half, batches.num_data)
+    else:
+        source = feed.examples
+        others = np.arange(size - half) % half
+    rows = np.stack([np.arange(size), np.concatenate([np.arange(half), others])])
+
+    def likelihoods(position: Position, source: PyTree, rows: Array) -> Array:
+        def of_rows(rows: Array) -> Array:
+            if isinstance(source, Batches):
+                batch = source.gather(jax.random.key(0), jnp.int32(0), rows)
+            else:
+                batch = jax.tree.map(lambda x: x[rows] if jnp.ndim(x) else x, source)
+            return log_likelihood(position, batch)[:half]
+
+        return jax.lax.map(of_rows, rows)
+
+    found = compiled(likelihoods, position, source, rows, num_passes=1)(position, source, rows)
+    one, other = np.asarray(_tree.widened(found))
+    with np.errstate(invalid="ignore"):
+        change = np.isfinite(one) & ~(np.abs(one - other) <= _CHANGE * (1 + np.abs(one)))
+    if change.any():
+        place = int(np.argmax(change))
+        warnings.warn(
+            f"{description_of(algorithm).owner}: the log likelihood of an example depends on the others of its batch: "
+            f"that of example {place} is {one[place]:.4g}, and {other[place]:.4g} beside others. Batches then have no "
+            "common posterior. Usual causes: statistics of the batch, as in batch normalisation that is not frozen, "
+            "and arrays of shapes (B,) and (B, 1) that are combined to (B, B).",
+            stacklevel=3,
+        )

@@ -1,0 +1,164 @@
+"""Mistakes about batches that would give a wrong posterior without an error."""
+
+import contextlib
+import warnings
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+
+MIXED = "depends on the others of its batch"
+
+
+@pytest.fixture(scope="module")
+def rows():
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((90, 3)).astype(np.float32)
+    return x, x @ np.array([1.0, -2.0, 0.5], np.float32) + np.float32(3.0)
+
+
+class Line(eqx.Module):
+    slopes: jax.Array
+
+    def __init__(self, key):
+        self.slopes = jax.random.normal(key, (3,), jnp.float32)
+
+
+def each(w, batch):
+    x, y = batch[:2]
+    return -0.5 * (y - x @ w.slopes) ** 2
+
+
+def normalised(w, batch):
+    x, y = batch
+    return each(w, ((x - x.mean(0, keepdims=True)) / x.std(0, keepdims=True), y))
+
+
+def crossed(w, batch):
+    x, y = batch
+    return (-0.5 * (y[None, :] - (x @ w.slopes)[:, None]) ** 2).sum(axis=1)
+
+
+def centred_targets(w, batch):
+    return each(w, (batch[0], batch[1] - batch[1].mean()))
+
+
+def posterior_of(log_likelihood, num_data=90, **options):
+    priors = gx.nn.Priors([("*", gx.nn.Gaussian(1.0))])
+    return gx.Posterior(log_prior=priors, log_likelihood=log_likelihood, num_data=num_data, **options)
+
+
+def sampled(posterior, batches, **options):
+    algorithm = gx.sghmc(posterior, step_size=1e-3)
+    return gx.sample(jax.random.key(0), algorithm, Line, num_samples=2, batches=batches, progress=False, **options)
+
+
+@contextlib.contextmanager
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.mark.parametrize("size", [3, 7, 20, 60, 89])
+@pytest.mark.parametrize("log_likelihood", [normalised, crossed, centred_targets])
+def test_examples_that_depend_on_others_are_named(rows, log_likelihood, size):
+    """Batches of all sizes, drawn or streamed."""
+    with pytest.warns(UserWarning, match=MIXED):
+        sampled(posterior_of(log_likelihood), gx.data.batches(rows, batch_size=size))
+    streamed = gx.data.stream(lambda first: (tuple(a[:size] for a in rows) for _ in range(10)))
+    with pytest.warns(UserWarning, match=MIXED):
+        sampled(posterior_of(log_likelihood), streamed)
+
+
+def test_augmented_and_optimised_posteriors_are_looked_at(rows):
+    batches = gx.data.batches(
+        rows, batch_size=20, augment=lambda key, e: (e[0] + jax.random.normal(key, (3,), jnp.float32), e[1])
+    )
+    with pytest.warns(UserWarning, match=MIXED):
+        sampled(posterior_of(normalised), batches)
+    with pytest.warns(UserWarning, match="train_ensemble: the log likelihood of an example " + MIXED):
+        gx.train_ensemble(
+            jax.random.key(0), posterior_of(normalised), Line, batches=batches, num_steps=2, progress=False
+        )
+    with no_warnings():
+        sampled(posterior_of(each), batches)
+
+
+def test_nothing_is_said_of_separate_examples_or_whole_data(rows):
+    """Also in half precision, with weights, in parts, and with scalars in the batch."""
+    with no_warnings():
+        for size in (1, 2, 45, 89, 90):
+            sampled(posterior_of(each), gx.data.batches(rows, batch_size=size))
+            sampled(posterior_of(each, compute_dtype=jnp.bfloat16), gx.data.batches(rows, batch_size=size))
+        sampled(posterior_of(normalised), gx.data.batches(rows, batch_size=90))
+        sampled(posterior_of(each, num_micro_batches=4), gx.data.batches(rows, batch_size=20))
+        streamed = gx.data.stream(lambda first: ((rows[0][:9], rows[1][:9], np.float32(1.0)) for _ in range(10)))
+        sampled(posterior_of(each), streamed)
+        weighted = gx.data.batches((*rows, np.ones(90, np.float32)), batch_size=20)
+        sampled(posterior_of(gx.nn.Weighted(each)), weighted)
+
+
+class Loader:
+    """Batches of a pass, with or without a length."""
+
+    def __init__(self, rows, size):
+        self.parts = [tuple(a[k : k + size] for a in rows) for k in range(0, len(rows[0]) - size + 1, size)]
+
+    def __iter__(self):
+        return iter(self.parts)
+
+
+class Counted(Loader):
+    def __len__(self):
+        return len(self.parts)
+
+
+@pytest.mark.parametrize("kind", [Loader, Counted])
+def test_a_loader_of_other_data_is_named(rows, kind):
+    """At once if it has a length, else at the end of a pass; a last batch may be left out or filled up."""
+    wrong = r"num_data={}, but a pass of the loader has 4 batches of 20, 80 examples"
+    steps = {"num_warmup": 0} if kind is Counted else {"num_warmup": 6}
+    for count in (900, 101, 60, 20):
+        with pytest.warns(UserWarning, match=wrong.format(count)):
+            sampled(posterior_of(each, count), gx.data.from_loader(kind(rows, 20)), **steps)
+        with pytest.warns(UserWarning, match=wrong.format(count)):
+            sampled(posterior_of(each, count), gx.data.from_loader(lambda number: kind(rows, 20)), **steps)
+    with no_warnings():
+        for count in (61, 80, 90, 99):
+            sampled(posterior_of(each, count), gx.data.from_loader(kind(rows, 20)), **steps)
+
+
+def test_members_that_would_be_equal_are_refused(rows):
+    start, posterior = Line(jax.random.key(1)), posterior_of(each)
+    whole, some = gx.data.batches(rows, batch_size=90), gx.data.batches(rows, batch_size=30)
+    streamed = gx.data.stream(lambda first: (rows for _ in range(100)))
+
+    def trained(position, batches, **options):
+        options = {"num_steps": 3, "num_members": 3, "progress": False} | options
+        found = gx.train_ensemble(jax.random.key(0), posterior, position, batches=batches, **options)
+        return found["posterior"]["slopes"].values[:, 0]
+
+    for batches in (whole, streamed):
+        with pytest.raises(ValueError, match=r"3 members that start from one position .* key -> position"):
+            trained(start, batches)
+        assert len(trained(start, batches, num_members=1)) == 1
+        assert np.ptp(trained(Line, batches), axis=0).min() > 1e-3
+        three = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(Line, jax.random.split(jax.random.key(2), 3)))
+        assert np.ptp(trained(three, batches, stacked=True), axis=0).min() > 1e-3
+    assert np.ptp(trained(start, some), axis=0).min() > 0.0
+
+
+def test_sampling_within_a_program_is_refused(rows):
+    def mean(scale):
+        found = gx.sample(
+            jax.random.key(0), gx.nuts(lambda x: -jnp.sum(x**2) / scale), jnp.zeros(2), num_samples=2, progress=False
+        )
+        return found["posterior"]["x"].values.mean()
+
+    with pytest.raises(TypeError, match=r"called inside jax\.jit, grad or scan, .* algorithm\.step"):
+        jax.jit(mean)(1.0)
