@@ -173,7 +173,9 @@ def complete_prefix(
             raise TypeError(
                 f"{owner}: {where} is a {type(position).__name__}, whose keys JAX does not know; convert it to a dict."
             )
-        return structure.unflatten([complete(prefix.get(key), part, path=f"{below}{key}") for key, part in inner.items()])
+        return structure.unflatten(
+            [complete(prefix.get(key), part, path=f"{below}{key}") for key, part in inner.items()]
+        )
     if isinstance(prefix, (list, tuple)):
         if not isinstance(position, type(prefix)) or len(position) != len(prefix):
             size = f" of {len(position)}" if hasattr(position, "__len__") else ""

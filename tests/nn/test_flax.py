@@ -216,7 +216,14 @@ def test_geometry_of_nnx_in_use_gives_what_dicts_give(method):
         options = {"batches": feed, "num_samples": 3, "num_chains": 1, "progress": False}
         if method == "swag":
             draws = gx.swag(
-                jax.random.key(1), posterior, position, num_steps=5, num_collected=4, rank=2, learning_rate=0.01, **options
+                jax.random.key(1),
+                posterior,
+                position,
+                num_steps=5,
+                num_collected=4,
+                rank=2,
+                learning_rate=0.01,
+                **options,
             )
         else:
             manifold = gx.nn.geometry(position) if method == "geometry" else None
@@ -230,3 +237,84 @@ def test_geometry_of_nnx_in_use_gives_what_dicts_give(method):
     assert len(found) == len(expected) > 0
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def predictions(network, apply, x):
+    return gx.vi.predict(jax.random.key(3), network, x, apply=apply, num_samples=3)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["mean field", "ivon"])
+@pytest.mark.parametrize("function", [gx.vi.predict, gx.vi.sample_functions])
+def test_predictions_of_fits_of_nnx_parameters(method, function):
+    """There was no way to apply the drawn parameters."""
+    from flax import nnx
+
+    graph, params, data = trainee()
+
+    def apply(params, x):
+        return nnx.merge(graph, params)(x)
+
+    likelihood = gx.nn.CategoricalLikelihood(apply)
+    if method == "ivon":
+        chosen = {"algorithm": gx.vi.ivon(params, likelihood, 0.1, num_data=30)}
+        start = params
+    else:
+        chosen, start = {}, gx.vi.GaussianOver(params)
+    fit = gx.vi.fit(jax.random.key(2), start, likelihood, data, num_steps=3, batch_size=10, progress=False, **chosen)
+    found = function(jax.random.key(3), fit.network, data[0], apply=apply, num_samples=3)
+    drawn = [gx.vi.draw(fit.network, key) for key in jax.random.split(jax.random.key(3), 3)]
+    np.testing.assert_allclose(found, [apply(params, data[0]) for params in drawn], rtol=1e-5, atol=1e-6)
+    assert np.ptp(found, axis=0).min() > 0
+
+
+def test_predictions_without_apply_say_what_is_missing():
+    nnx = pytest.importorskip("flax.nnx", reason="needs Flax: pip install flax")
+    graph, params, (x, _) = trainee()
+    over = gx.vi.GaussianOver(params)
+    for network in (params, over):
+        with pytest.raises(TypeError, match="for other positions pass apply="):
+            gx.vi.predict(jax.random.key(0), network, x)
+    with pytest.raises(ValueError, match=r"over the 30 examples.*shape \(2,\).*jax\.vmap"):
+        gx.vi.predict(jax.random.key(0), over, x, apply=lambda params, x: nnx.merge(graph, params)(x[0]))
+
+
+@pytest.mark.thorough
+def test_last_layer_of_nnx_parameters():
+    """That of dicts is the reference; the entry of a state that ``where`` selects is not a node of the state."""
+    from flax import nnx
+
+    graph, params, data = trainee()
+    structure = jax.tree.structure(params)
+
+    def apply(params, x):
+        return nnx.merge(graph, jax.tree.unflatten(structure, jax.tree.leaves(params)))(x)
+
+    likelihood = gx.nn.CategoricalLikelihood(apply)
+    found, expected = (
+        gx.nn.last_layer_laplace(position, likelihood, data, where=lambda params: params["out"])
+        for position in (params, nnx.to_pure_dict(params))
+    )
+    drawn = gx.vi.draw(found, jax.random.key(0))
+    assert jax.tree.structure(drawn) == structure
+    np.testing.assert_array_equal(drawn["hidden"]["kernel"][...], params["hidden"]["kernel"][...])
+    assert np.all(np.asarray(drawn["out"]["kernel"][...]) != params["out"]["kernel"][...])
+    np.testing.assert_array_equal(predictions(found, apply, data[0]), predictions(expected, apply, data[0]))
+
+
+def test_forgotten_evaluation_of_nnx_is_named(model):
+    from flax import nnx
+
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+
+    def apply(params, x):
+        whole = nnx.merge(graph, params, rest)
+        return whole.norm(whole.dense(x))
+
+    batch = (jnp.ones((2, 3), jnp.float32), jnp.zeros(2, int))
+    with pytest.raises(Exception, match="Cannot mutate") as found:
+        jax.grad(lambda params: jnp.sum(gx.nn.CategoricalLikelihood(apply)(params, batch)))(params)
+    assert any("call model.eval() before nnx.split" in note for note in found.value.__notes__)
+    model.eval()
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+    assert gx.nn.CategoricalLikelihood(apply)(params, batch).shape == (2,)
