@@ -244,12 +244,13 @@ def require_no_batches(owner: str, data: PyTree) -> None:
     Raises:
         TypeError: If the data are batches or a stream of them, or a list of tuples.
     """
-    is_list = isinstance(data, list) and bool(data) and all(isinstance(part, tuple) for part in data)
-    if is_list or isinstance(data, AbstractDeviceBatches | Stream):
+    found = f"batches ({type(data).__name__})" if isinstance(data, AbstractDeviceBatches | Stream) else ""
+    if isinstance(data, list) and data and all(isinstance(part, tuple) for part in data):
+        found = f"a list of {len(data)} tuples"
+    if found:
         raise TypeError(
-            f"{owner}: expected the arrays of the data, such as (x, y), found "
-            f"{f'a list of {len(data)} tuples' if is_list else f'batches ({type(data).__name__})'}; {owner} draws its "
-            "own batches of batch_size= examples."
+            f"{owner}: expected the arrays of the data, such as (x, y), found {found}; {owner} draws its own batches "
+            "of batch_size= examples."
         )
 
 

@@ -43,7 +43,7 @@ def apply_network(network: Any, x: Array) -> Array:
         )
     lost = lost_fields(network.network if isinstance(network, Rows) else network)
     try:
-        outputs = network.rows(x) if isinstance(network, Rows) else jax.vmap(network)(x)
+        outputs: Any = network.rows(x) if isinstance(network, Rows) else jax.vmap(network)(x)
     except Exception as error:
         if not lost:
             raise
