@@ -288,18 +288,23 @@ def test_last_layer_of_nnx_parameters():
     structure = jax.tree.structure(params)
 
     def apply(params, x):
-        return nnx.merge(graph, jax.tree.unflatten(structure, jax.tree.leaves(params)))(x)
+        assert jax.tree.structure(params) == structure
+        return nnx.merge(graph, params)(x)
 
-    likelihood = gx.nn.CategoricalLikelihood(apply)
+    def of_dicts(params, x):
+        return apply(jax.tree.unflatten(structure, jax.tree.leaves(params)), x)
+
     found, expected = (
-        gx.nn.last_layer_laplace(position, likelihood, data, where=lambda params: params["out"])
-        for position in (params, nnx.to_pure_dict(params))
+        gx.nn.last_layer_laplace(
+            position, gx.nn.CategoricalLikelihood(function), data, where=lambda params: params["out"]
+        )
+        for position, function in ((params, apply), (nnx.to_pure_dict(params), of_dicts))
     )
     drawn = gx.vi.draw(found, jax.random.key(0))
     assert jax.tree.structure(drawn) == structure
     np.testing.assert_array_equal(drawn["hidden"]["kernel"][...], params["hidden"]["kernel"][...])
     assert np.all(np.asarray(drawn["out"]["kernel"][...]) != params["out"]["kernel"][...])
-    np.testing.assert_array_equal(predictions(found, apply, data[0]), predictions(expected, apply, data[0]))
+    np.testing.assert_array_equal(predictions(found, apply, data[0]), predictions(expected, of_dicts, data[0]))
 
 
 def test_forgotten_evaluation_of_nnx_is_named(model):
