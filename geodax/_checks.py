@@ -8,6 +8,8 @@ value out of range ValueError.
 import math
 import operator
 import re
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -335,3 +337,14 @@ def superchains(num_chains: int, num_superchains: Any, caller: str) -> int:
             f"{caller}: num_superchains must divide the number of chains; found {count} for {num_chains} chains."
         )
     return count
+
+
+_LIBRARIES = {"geodax", "jax", "jaxlib", "equinox", "jaxtyping", "beartype", "optax", "contextlib", "functools"}
+
+
+def warn(message: str) -> None:
+    """Give a UserWarning that points at the user's line: the innermost one that is not of this or another library."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)

@@ -114,7 +114,8 @@ def repeated_names(a: PyTree) -> list[str]:
 
 def _filled(node: Any, part: PyTree, missing: Any) -> Any:
     if node is not None:
-        return node
+        # an array in a variable of NNX stays in it
+        return jax.tree.map(lambda _: node, part) if hasattr(part, "shape") and hasattr(part, "dtype") else node
     return missing if jax.tree.leaves(part) else part
 
 
@@ -143,11 +144,12 @@ def complete_prefix(
         path: Current path, for messages.
 
     Returns:
-        A tree of the prefix's kind with a node, or ``missing``, for every part of the position.
+        A tree like the position with a node, or ``missing``, for every part of it.
 
     Raises:
         ValueError: If the prefix does not match the position.
-        TypeError: If the prefix has anything other than nodes as leaves.
+        TypeError: If the prefix has anything other than nodes as leaves, or a mapping in the position is a pytree node
+            without named entries.
     """
     where, below = path or "the position", f"{path}." if path else ""
     complete = functools.partial(complete_prefix, is_node=is_node, missing=missing, owner=owner, whole=whole, kind=kind)
@@ -164,7 +166,16 @@ def complete_prefix(
             raise ValueError(
                 f"{owner}: {whole} names {unknown}, which {where} does not have; it has {sorted(map(str, position))}."
             )
-        return {key: complete(prefix.get(key), inner, path=f"{below}{key}") for key, inner in position.items()}
+        # the position's own kind of node, which need not be a dict; an entry of an NNX State is not the State below it
+        named, structure = jax.tree_util.tree_flatten_with_path(position, is_leaf=lambda node: node is not position)
+        inner = {getattr(path[-1], "key", None) if path else None: part for path, part in named}
+        if inner.keys() != set(position):
+            raise TypeError(
+                f"{owner}: {where} is a {type(position).__name__}, whose keys JAX does not know; convert it to a dict."
+            )
+        return structure.unflatten(
+            [complete(prefix.get(key), part, path=f"{below}{key}") for key, part in inner.items()]
+        )
     if isinstance(prefix, (list, tuple)):
         if not isinstance(position, type(prefix)) or len(position) != len(prefix):
             size = f" of {len(position)}" if hasattr(position, "__len__") else ""

@@ -64,6 +64,7 @@ def python_pages() -> list:
         "unit-networks.md",
         "first-steps-methods.md",
         "first-steps-networks.md",
+        "equinox.md",
         "flax.md",
         "likelihoods.md",
         "data.md",

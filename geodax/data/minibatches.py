@@ -237,6 +237,26 @@ def stream(start: Callable[[int], Any]) -> Stream:
     return Stream(start)
 
 
+def require_no_batches(owner: str, data: PyTree) -> None:
+    """Raise TypeError for batches in place of the data.
+
+    Args:
+        owner: Name of the function that makes its own batches, for the message.
+        data: Its argument.
+
+    Raises:
+        TypeError: If the data are batches or a stream of them, or a list of tuples.
+    """
+    found = f"batches ({type(data).__name__})" if isinstance(data, AbstractDeviceBatches | Stream) else ""
+    if isinstance(data, list) and data and all(isinstance(part, tuple) for part in data):
+        found = f"a list of {len(data)} tuples"
+    if found:
+        raise TypeError(
+            f"{owner}: expected the arrays of the data, such as (x, y), found {found}; {owner} draws its own batches "
+            "of batch_size= examples."
+        )
+
+
 def _require_augmentation(augment: Any, data: PyTree) -> None:
     expected = "augment must be a function (key, example) -> example"
     if not callable(augment):

@@ -15,7 +15,7 @@ Source:
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -26,6 +26,7 @@ import numpy as np
 from geodax import _checks, _tree
 from geodax._types import Array, PyTree
 from geodax._wording import LABELS
+from geodax.data.minibatches import require_no_batches
 from geodax.nn.gauss_newton import Taps, batch_sums, blocks_of, weighted_sum
 from geodax.nn.laplace_layers import LaplacePosterior
 from geodax.nn.likelihoods import CategoricalLikelihood, GaussianLikelihood, apply_network
@@ -53,7 +54,8 @@ def last_layer_laplace(
         network: A network trained to the posterior mode, at least of its last layer.
         log_likelihood: ``(position, batch) -> (B,)``.
         data: Arrays whose first axis indexes the examples.
-        where: Selects the layer: ``lambda network: network.layers[-1]``.
+        where: Selects the layer: ``lambda network: network.layers[-1]``, for parameters of Flax
+            ``lambda params: params["out"]``.
         prior_variance: Variance of the normal prior of every parameter of the layer.
         batch_size: Number of examples whose Hessian is computed at a time.
 
@@ -67,15 +69,17 @@ def last_layer_laplace(
             not a Gauss-Newton matrix.
     """
     batch_size = _checks.whole("last_layer_laplace", "batch_size", batch_size)
+    network, rebuilt = _as_dict(network)
     over = GaussianOver(where(network), "full", prior_variance=prior_variance)
     mean: Any = over.family.location
+    require_no_batches("last_layer_laplace", data)
     data = jax.tree.map(jnp.asarray, data)
     num_data = _num_examples("last_layer_laplace", data)
 
     @jax.jit
     def hessian(theta: Array, batch: PyTree) -> Array:
         def total(theta: Array) -> Array:
-            values = log_likelihood(eqx.tree_at(where, network, over.position(theta)), batch)
+            values = log_likelihood(rebuilt(eqx.tree_at(where, network, over.position(theta))), batch)
             rows = jax.tree.leaves(batch)[0].shape[:1]
             if values.shape != rows:
                 raise ValueError(
@@ -101,13 +105,23 @@ def last_layer_laplace(
         flipped[::-1, ::-1].T, jnp.eye(mean.size, dtype=mean.dtype), left_side=True, lower=True
     )
     family = FullGaussian(mean, jnp.log(jnp.diagonal(root)), jnp.tril(root, -1))
-    return eqx.tree_at(where, network, eqx.tree_at(lambda tree: tree.family, over, family))
+    return rebuilt(eqx.tree_at(where, network, eqx.tree_at(lambda tree: tree.family, over, family)))
+
+
+def _as_dict(network: PyTree) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
+    """Convert other mappings to dicts, and return the way back: the entries of an NNX State are not nodes of it."""
+    if isinstance(network, dict) or not isinstance(network, Mapping):
+        return network, lambda network: network
+    named, structure = jax.tree_util.tree_flatten_with_path(network, is_leaf=lambda node: node is not network)
+    keys: list[Any] = [path[-1].key for path, _ in named]
+    entries = {key: node for key, (_, node) in zip(keys, named, strict=True)}
+    return entries, lambda entries: structure.unflatten([entries[key] for key in keys])
 
 
 def laplace_posterior(
     network: PyTree,
     likelihood: CategoricalLikelihood | GaussianLikelihood,
-    data: tuple[PyTree, Any],
+    data: PyTree,
     *,
     structure: str = "kronecker",
     where: Callable[[Any], Any] | None = None,
@@ -152,6 +166,7 @@ def laplace_posterior(
             f"{_POSTERIOR}: expected nn.CategoricalLikelihood() or nn.GaussianLikelihood(...) without apply=, found "
             f"{_checks.described(likelihood)}; for other likelihoods use nn.last_layer_laplace."
         )
+    require_no_batches(_POSTERIOR, data)
     data = jax.tree.map(jnp.asarray, data)
     taps, size = Taps(_POSTERIOR, network, where), _num_examples(_POSTERIOR, data)
     weight = _weights(weights, size)

@@ -36,21 +36,19 @@ from geodax import _checks, _tree
 from geodax._normal import Normal
 from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.nn.densities import python_number
-from geodax.vi.modules import Rows
+from geodax.vi.application import apply_network
 
 Apply = Callable[[Position, PyTree], Array]
 
 
-def apply_network(network: Callable[[Array], Array], x: Array) -> Array:
-    """Apply a network to the rows of ``x``; a network with random weights draws new weights for each row."""
-    if isinstance(network, Rows):
-        return network.rows(x)
-    if not callable(network):
-        raise TypeError(
-            f"nn: expected a network, a function of one example, as the position, found "
-            f"{_checks.described(network)}; for other positions pass apply=..., a function (position, x) -> outputs."
-        )
-    return jax.vmap(network)(x)
+def outputs_of(apply: Apply, position: Position, x: PyTree) -> Array:
+    """Return ``apply(position, x)``, in at least single precision; Flax errors about changed state say what to do."""
+    try:
+        return _tree.widened(apply(position, x))
+    except Exception as error:
+        if type(error).__name__ == "TraceContextError":  # of Flax, which need not be installed
+            error.add_note("The network changes its state when it is applied; call model.eval() before nnx.split.")
+        raise
 
 
 class CategoricalLikelihood(eqx.Module):
@@ -80,7 +78,7 @@ class CategoricalLikelihood(eqx.Module):
         labels = jnp.asarray(labels)
         if not jnp.issubdtype(labels.dtype, jnp.integer):
             raise TypeError(f"CategoricalLikelihood: labels must be integers, found dtype {labels.dtype}.")
-        logits = _tree.widened(self.apply(position, x))
+        logits = outputs_of(self.apply, position, x)
         if logits.ndim != 2 or labels.shape != logits.shape[:1]:
             raise ValueError(
                 "CategoricalLikelihood: expected logits of shape (B, classes) and labels of shape (B,), found "
@@ -101,7 +99,7 @@ class CategoricalLikelihood(eqx.Module):
     def sample(self, key: PRNGKey, position: Position, batch: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
         """Return the batch with labels drawn from the network's distribution in place of its own."""
         x, _ = batch
-        return x, jax.random.categorical(key, _tree.widened(self.apply(position, x)))
+        return x, jax.random.categorical(key, outputs_of(self.apply, position, x))
 
 
 class AbstractLikelihood(eqx.Module):
@@ -156,7 +154,7 @@ class AbstractLikelihood(eqx.Module):
             ValueError: If the shapes differ, or a parameter is missing or given twice.
         """
         x, targets = batch
-        parameters = self.parameters(position, _tree.widened(self.apply(position, x)))
+        parameters = self.parameters(position, outputs_of(self.apply, position, x))
         dtype = parameters[0].dtype
         targets = _tree.widened(targets if hasattr(targets, "shape") else jnp.asarray(targets, dtype))
         each = self.log_density(parameters, targets.astype(dtype))
@@ -202,7 +200,7 @@ class GaussianLikelihood(AbstractLikelihood):
     def sample(self, key: PRNGKey, position: Position, batch: tuple[PyTree, Any]) -> tuple[PyTree, Array]:
         """Return the batch with targets drawn from the network's distribution in place of its own."""
         x, _ = batch
-        means, log_noise = self.parameters(position, _tree.widened(self.apply(position, x)))
+        means, log_noise = self.parameters(position, outputs_of(self.apply, position, x))
         return x, means + jnp.exp(_tree.widened(log_noise)) * jax.random.normal(key, means.shape, means.dtype)
 
     def distribution(self, *parameters: np.ndarray) -> Normal:

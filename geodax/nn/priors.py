@@ -10,7 +10,6 @@ wildcard (except ``"*"``) gives a warning, once for each network.
 
 import dataclasses
 import fnmatch
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -255,12 +254,10 @@ class Priors(eqx.Module):
         checked.add(structure)
         if unmet:
             one = len(unmet) == 1
-            warnings.warn(
+            _checks.warn(
                 f"Priors: the rule{'' if one else 's'} for {listed(unmet)} match{'es' if one else ''} no array of this "
                 f"network, which has {listed(paths)}; correct the pattern, or leave the rule out. (Rules with an "
-                "ordinary distribution skip orthonormal weights and singular values.)",
-                UserWarning,
-                stacklevel=4,  # the caller of the priors, extend or describe
+                "ordinary distribution skip orthonormal weights and singular values.)"
             )
 
     def _law(self, path: str, array: Array, own: AbstractStructuredPrior | None) -> Law:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,8 +48,9 @@ def evaluate(
     Args:
         draws: The folder of a store, or a DataTree, whose group ``posterior`` holds positions; or positions whose
             arrays have the leading axes chain and draw.
-        like: A position with the form of the draws, for instance the initial network of the run. If it is split over
-            devices, the draws are split like it.
+        like: A position with the form of the draws, for instance the initial network of the run, or a whole Equinox
+            network whose parameters they are: its other leaves, which the draws do not have, are those of every draw.
+            If it is split over devices, the draws are split like it.
         x: Examples: arrays whose first axis runs over them.
         apply: ``(position, x) -> values``, arrays whose first axis runs over the examples; if left out, the position is
             a network of one example.
@@ -75,6 +77,8 @@ def evaluate(
     first = _checks.whole("evaluate", "first", first, least=0)
     programs: dict[tuple[Any, ...], Callable[..., PyTree]] = {}
 
+    tree = _as_tree(draws)
+    like, apply = _without_constants(tree, like, apply)
     own = mesh_of("evaluate", like)
     split = None if own is None else split_of("evaluate", like, own, False)
 
@@ -97,7 +101,7 @@ def evaluate(
     num_examples = sum(jax.tree.leaves(part)[0].shape[0] for part in examples)
     value_bytes = sum(sizes) * num_examples // jax.tree.leaves(examples[0])[0].shape[0]
     position_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
-    variables = position_variables("evaluate", _as_tree(draws), like)
+    variables = position_variables("evaluate", tree, like)
     _require_same_split(variables, own)
     num_chains, num_draws = next(iter(variables.values())).shape[:2]
     numbers = np.arange(num_draws)[first:last:every]
@@ -129,6 +133,20 @@ def _as_tree(draws: Draws) -> xr.DataTree:
                 f"{jnp.shape(leaf)}; for one position give jax.tree.map(lambda x: x[None, None], position)."
             )
     return to_datatree({"posterior": named})
+
+
+def _without_constants(tree: xr.DataTree, like: Position, apply: Any) -> tuple[Position, Any]:
+    """Take the leaves that are neither numbers nor drawn out of a whole network; ``apply`` puts them back."""
+    leaves, structure = jax.tree.flatten(like)
+    drawn = {str(name) for name in tree["posterior"].dataset.data_vars}
+    is_drawn = [
+        (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)) or name in drawn
+        for name, leaf in zip(_tree.leaf_names(like), leaves, strict=True)
+    ]
+    if all(is_drawn):
+        return like, apply
+    arrays, rest = eqx.partition(like, structure.unflatten(is_drawn))
+    return arrays, lambda position, x: apply(eqx.combine(position, rest), x)
 
 
 def _require_same_split(variables: dict[str, xr.DataArray], own: Mesh | None) -> None:

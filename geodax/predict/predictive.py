@@ -106,7 +106,7 @@ def predict_classes(
     Args:
         draws: The folder of a store, or a DataTree, with positions in its group ``posterior``; or positions whose
             arrays have the leading axes chain and draw.
-        like: A position with the structure of the draws, for instance the network that the run started from.
+        like: A position with the structure of the draws, such as the initial network; an Equinox one may be whole.
         x: Examples: arrays whose first axis indexes them.
         apply: ``(position, x) -> logits (examples, classes)``; by default the position is called on each example.
         **options: ``first``, ``last``, ``every``, ``batch_size`` and ``block_bytes`` of
@@ -273,7 +273,7 @@ def predict_numbers(
     Args:
         draws: The folder of a store, or a DataTree, with positions in its group ``posterior``; or positions whose
             arrays have the leading axes chain and draw.
-        like: A position with the structure of the draws, for instance the network that the run started from.
+        like: A position with the structure of the draws, such as the initial network; an Equinox one may be whole.
         x: Examples: arrays whose first axis indexes them.
         targets: True values, for their predictive density.
         noise: Standard deviation of the noise; None if positions contain it (:class:`geodax.nn.WithNoise`) or

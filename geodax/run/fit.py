@@ -18,7 +18,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree
-from geodax.data.minibatches import batches
+from geodax.data.minibatches import batches, require_no_batches
 from geodax.run import hosts
 from geodax.run.driver import Checkpoints, Run, drive
 from geodax.run.failures import from_the_start, is_defined, suspected
@@ -156,6 +156,7 @@ def fit(
         found = _checks.described(log_likelihood)
         raise TypeError(f"vi.fit: log_likelihood must be a function of position and batch, found {found}.")
     _checks.number("vi.fit", "checkpoint_seconds", checkpoint_seconds, least=0.0)
+    require_no_batches("vi.fit", data)
     whole = batches(data, batch_size=1)  # validates the data
     arrays, num_data = whole.data, whole.num_data
     feed = None if batch_size is None else batches(arrays, batch_size=batch_size)
@@ -328,6 +329,7 @@ def _brought_home(tree: PyTree, mesh: Mesh | None) -> PyTree:
 
 
 def _like_data(validation: PyTree, arrays: PyTree) -> PyTree:
+    require_no_batches("vi.fit", validation)
     held_out = batches(validation, batch_size=1).data
     if jax.tree.structure(held_out) != jax.tree.structure(arrays) or any(
         a.shape[1:] != b.shape[1:] for a, b in zip(jax.tree.leaves(held_out), jax.tree.leaves(arrays), strict=True)

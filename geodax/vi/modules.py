@@ -135,15 +135,15 @@ class Rows(eqx.Module):
 
         return jax.vmap(lambda key, row: _replace(self.network, key, drawn)(row))(keys, x)
 
-    def jointly(self, x: Array) -> Array:
-        """Return the outputs for the rows of x with the same weights for all rows, as one function.
+    def jointly(self, x: Array, apply: Callable[[Any, Array], Any]) -> Any:
+        """Return ``apply(network, x)`` with the same weights for all rows of x, as one function.
 
         Raises:
             ValueError: If a module that has no weights to draw is called several times.
         """
         if _has_joint(self.network):
-            _require_one_use(self.network, _uses_of_a_row(self.network, x), is_function=True)
-        return jax.vmap(_replace(self.network, self.key, lambda _, node, key: node.fixed(key)))(x)
+            _require_one_use(self.network, _uses(self.network, apply, x), is_function=True)
+        return apply(_replace(self.network, self.key, lambda _, node, key: node.fixed(key)), x)
 
 
 class Use(NamedTuple):
@@ -239,7 +239,7 @@ def draw(network: PyTree, key: PRNGKey, share: Any = None, num_shares: int = 1) 
 
     Returns:
         A :class:`Rows` of the network, in which posteriors over whole positions (:class:`AbstractWhole`) are drawn once
-        for all rows; if the network itself is such a posterior, the drawn position.
+        for all rows; if there are no variational modules but such posteriors, the drawn network or position.
     """
     if isinstance(network, AbstractWhole):
         return network.sample(key)
@@ -248,7 +248,9 @@ def draw(network: PyTree, key: PRNGKey, share: Any = None, num_shares: int = 1) 
     def drawn(_: int, node: AbstractVariational, key: PRNGKey) -> Any:
         return node.sample(key) if isinstance(node, AbstractWhole) else node
 
-    return Rows(_replace(network, key_whole, drawn), key_rows, share, num_shares)
+    network = _replace(network, key_whole, drawn)
+    has_more = any(map(is_variational, jax.tree.leaves(network, is_leaf=is_variational)))
+    return Rows(network, key_rows, share, num_shares) if has_more else network
 
 
 def total_kl(network: PyTree, *, key: PRNGKey | None = None) -> Scalar:

@@ -149,3 +149,177 @@ def test_adapters_of_nnx_parameters(model):
     drawn = gx.nn.Priors().sample(jax.random.key(1), start)
     expected = x @ (model.dense.kernel[...] + drawn.adapters["dense.kernel"].matrix) + model.dense.bias[...]
     np.testing.assert_allclose(jax.jit(apply)(drawn, x), model.norm(expected), rtol=1e-5, atol=1e-6)
+
+
+def trainee():
+    """A network of NNX: its graph, its parameters, and data for it."""
+    nnx = pytest.importorskip("flax.nnx", reason="needs Flax: pip install flax")
+
+    class Network(nnx.Module):
+        def __init__(self, rngs):
+            self.hidden = nnx.Linear(3, 4, rngs=rngs)
+            self.out = nnx.Linear(4, 2, rngs=rngs)
+
+        def __call__(self, x):
+            return self.out(nnx.tanh(self.hidden(x)))
+
+    graph, params = nnx.split(Network(nnx.Rngs(0)), nnx.Param)
+    x = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
+    return graph, params, (jnp.asarray(x), jnp.asarray((x[:, 0] > 0).astype(np.int32)))
+
+
+@pytest.mark.parametrize("is_adapted", [False, True])
+def test_geometry_of_nnx_parameters(is_adapted):
+    """The tree of manifolds lost the nodes of the state, so that nothing that used it ran."""
+    _, params, _ = trainee()
+    position = {"body": gx.nn.adapt(params, rank=1, key=jax.random.key(0)), "head": params} if is_adapted else params
+    manifold = gx.nn.geometry(position)
+    adapters = (3 - 1) + (4 - 1) + 1 + (4 - 1) + (2 - 1) + 1
+    assert manifold.dim(position) == 26 + (adapters if is_adapted else 0)
+    assert jax.tree.structure(manifold.nearest(position)) == jax.tree.structure(position)
+
+
+def test_orthonormal_parameters_of_nnx_stay_variables():
+    """Catches an array in the place of the variable: draws had another name."""
+    nnx = pytest.importorskip("flax.nnx", reason="needs Flax: pip install flax")
+    params = trainee()[1]
+    manifold = gx.Product({"out": {"kernel": gx.Stiefel()}})
+    start = manifold.nearest(params)
+    assert jax.tree.structure(start) == jax.tree.structure(params)
+    algorithm = gx.sghmc(log_density, manifold=manifold, step_size=0.1)
+    draws = gx.sample(jax.random.key(0), algorithm, start, num_samples=2, num_chains=1, progress=False)["posterior"]
+    assert set(draws) == {f"{layer}.{name}.value" for layer in ("hidden", "out") for name in ("bias", "kernel")}
+    kernel = draws["out.kernel.value"].values[0, -1]
+    np.testing.assert_allclose(kernel.T @ kernel, np.eye(2), atol=1e-5)
+    assert isinstance(start["out"]["kernel"], nnx.Param)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["swag", "geometry", "temperature"])
+def test_geometry_of_nnx_in_use_gives_what_dicts_give(method):
+    """Runs of the same parameters as dicts of arrays are the reference; they have the same order of leaves."""
+    from flax import nnx
+
+    graph, params, data = trainee()
+    empty = jax.tree.structure(params)
+
+    def run(position):
+        def logits(position, x):
+            return nnx.merge(graph, jax.tree.unflatten(empty, jax.tree.leaves(position)))(x)
+
+        posterior = gx.Posterior(
+            log_prior=gx.nn.Priors([("*", gx.nn.Gaussian(0.5))]),
+            log_likelihood=gx.nn.CategoricalLikelihood(logits),
+            num_data=30,
+        )
+        feed = gx.data.batches(data, batch_size=10)
+        options = {"batches": feed, "num_samples": 3, "num_chains": 1, "progress": False}
+        if method == "swag":
+            draws = gx.swag(
+                jax.random.key(1),
+                posterior,
+                position,
+                num_steps=5,
+                num_collected=4,
+                rank=2,
+                learning_rate=0.01,
+                **options,
+            )
+        else:
+            manifold = gx.nn.geometry(position) if method == "geometry" else None
+            algorithm = gx.sghmc(posterior, manifold=manifold, step_size=0.01)
+            draws = gx.sample(jax.random.key(1), algorithm, position, **options)
+        if method == "temperature":
+            return [gx.diagnostics.configurational_temperature(draws, posterior.full(data), position)]
+        return [values.values for values in draws["posterior"].data_vars.values()]
+
+    found, expected = run(params), run(nnx.to_pure_dict(params))
+    assert len(found) == len(expected) > 0
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def predictions(network, apply, x):
+    return gx.vi.predict(jax.random.key(3), network, x, apply=apply, num_samples=3)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["mean field", "ivon"])
+@pytest.mark.parametrize("function", [gx.vi.predict, gx.vi.sample_functions])
+def test_predictions_of_fits_of_nnx_parameters(method, function):
+    """There was no way to apply the drawn parameters."""
+    from flax import nnx
+
+    graph, params, data = trainee()
+
+    def apply(params, x):
+        return nnx.merge(graph, params)(x)
+
+    likelihood = gx.nn.CategoricalLikelihood(apply)
+    if method == "ivon":
+        chosen = {"algorithm": gx.vi.ivon(params, likelihood, 0.1, num_data=30)}
+        start = params
+    else:
+        chosen, start = {}, gx.vi.GaussianOver(params)
+    fit = gx.vi.fit(jax.random.key(2), start, likelihood, data, num_steps=3, batch_size=10, progress=False, **chosen)
+    found = function(jax.random.key(3), fit.network, data[0], apply=apply, num_samples=3)
+    drawn = [gx.vi.draw(fit.network, key) for key in jax.random.split(jax.random.key(3), 3)]
+    np.testing.assert_allclose(found, [apply(params, data[0]) for params in drawn], rtol=1e-5, atol=1e-6)
+    assert np.ptp(found, axis=0).min() > 0
+
+
+def test_predictions_without_apply_say_what_is_missing():
+    nnx = pytest.importorskip("flax.nnx", reason="needs Flax: pip install flax")
+    graph, params, (x, _) = trainee()
+    over = gx.vi.GaussianOver(params)
+    for network in (params, over):
+        with pytest.raises(TypeError, match="for other positions pass apply="):
+            gx.vi.predict(jax.random.key(0), network, x)
+    with pytest.raises(ValueError, match=r"over the 30 examples.*shape \(2,\).*jax\.vmap"):
+        gx.vi.predict(jax.random.key(0), over, x, apply=lambda params, x: nnx.merge(graph, params)(x[0]))
+
+
+@pytest.mark.thorough
+def test_last_layer_of_nnx_parameters():
+    """That of dicts is the reference; the entry of a state that ``where`` selects is not a node of the state."""
+    from flax import nnx
+
+    graph, params, data = trainee()
+    structure = jax.tree.structure(params)
+
+    def apply(params, x):
+        assert jax.tree.structure(params) == structure
+        return nnx.merge(graph, params)(x)
+
+    def of_dicts(params, x):
+        return apply(jax.tree.unflatten(structure, jax.tree.leaves(params)), x)
+
+    found, expected = (
+        gx.nn.last_layer_laplace(
+            position, gx.nn.CategoricalLikelihood(function), data, where=lambda params: params["out"]
+        )
+        for position, function in ((params, apply), (nnx.to_pure_dict(params), of_dicts))
+    )
+    drawn = gx.vi.draw(found, jax.random.key(0))
+    assert jax.tree.structure(drawn) == structure
+    np.testing.assert_array_equal(drawn["hidden"]["kernel"][...], params["hidden"]["kernel"][...])
+    assert np.all(np.asarray(drawn["out"]["kernel"][...]) != params["out"]["kernel"][...])
+    np.testing.assert_array_equal(predictions(found, apply, data[0]), predictions(expected, of_dicts, data[0]))
+
+
+def test_forgotten_evaluation_of_nnx_is_named(model):
+    from flax import nnx
+
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+
+    def apply(params, x):
+        whole = nnx.merge(graph, params, rest)
+        return whole.norm(whole.dense(x))
+
+    batch = (jnp.ones((2, 3), jnp.float32), jnp.zeros(2, int))
+    with pytest.raises(Exception, match="Cannot mutate") as found:
+        jax.grad(lambda params: jnp.sum(gx.nn.CategoricalLikelihood(apply)(params, batch)))(params)
+    assert any("call model.eval() before nnx.split" in note for note in found.value.__notes__)
+    model.eval()
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+    assert gx.nn.CategoricalLikelihood(apply)(params, batch).shape == (2,)

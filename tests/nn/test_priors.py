@@ -506,6 +506,19 @@ def test_wildcards_that_meet_no_array_are_told_once(key):
     priors.describe(plain)
     with pytest.warns(UserWarning, match="matches no array"):
         priors(deep)
+    for use in (  # the warning points at this file, at any depth of the library's own calls
+        lambda fresh: fresh(plain),
+        lambda fresh: fresh.extend(plain),
+        lambda fresh: fresh.sample(jax.random.key(1), plain),
+        lambda fresh: fresh.variances(plain),
+        lambda fresh: jax.jit(jax.grad(lambda net: fresh(net)))(plain),
+        lambda fresh: gx.sghmc(fresh, step_size=0.1).step(
+            jax.random.key(2), gx.sghmc(fresh, step_size=0.1).init(plain)
+        ),
+    ):
+        with pytest.warns(UserWarning, match="matches no array") as found:
+            use(nn.Priors([("*.weigth", nn.Gaussian(3.0)), ("*", nn.Gaussian())]))
+        assert [one.filename for one in found] == [__file__]
     with pytest.warns(UserWarning, match="skip orthonormal"):
         nn.Priors([("layers.0.w*", nn.Gaussian(3.0)), ("*", nn.Gaussian())])(orthogonal)
     with warnings.catch_warnings():  # a rule for the noise where it is known, a catch-all, the noise alone

@@ -405,3 +405,30 @@ def test_fit_says_what_is_wrong(regression, key):
     ):
         with pytest.raises(ValueError, match=words):
             vi.fit(jax.random.key(0), start, log_likelihood, data, **options, **SILENT)
+
+
+@pytest.mark.parametrize("kind", ["batches", "list", "loader"])
+def test_batches_in_place_of_data_are_refused(regression, kind):
+    """They failed far from the call, in words about other things."""
+    (x, y), *_ = regression
+    data = {
+        "batches": lambda: gx.data.batches((x, y), batch_size=10),
+        "list": lambda: [(x, y), (x, y)],
+        "loader": lambda: gx.data.from_loader([(x, y)]),
+    }[kind]()
+    layer, likelihood = nn.Linear(3, 1, dtype=jnp.float64, key=jax.random.key(0)), nn.GaussianLikelihood(NOISE)
+    for owner, use in (
+        ("vi.fit", lambda: vi.fit(jax.random.key(0), vi.GaussianOver(layer), likelihood, data, num_steps=2)),
+        (
+            "vi.fit",
+            lambda: vi.fit(
+                jax.random.key(0), vi.GaussianOver(layer), likelihood, (x, y), num_steps=2, validation=data, **SILENT
+            ),
+        ),
+        ("laplace_posterior", lambda: nn.laplace_posterior(layer, likelihood, data)),
+        ("last_layer_laplace", lambda: nn.last_layer_laplace(layer, likelihood, data, where=lambda layer: layer)),
+    ):
+        with pytest.raises(
+            TypeError, match=rf"{owner}: expected the arrays of the data, such as \(x, y\).*draws its own"
+        ):
+            use()
