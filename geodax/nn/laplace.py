@@ -62,9 +62,9 @@ def last_layer_laplace(
 
     Raises:
         TypeError: If ``batch_size`` is not an integer.
-        ValueError: If the log likelihood or an array of the data does not have one entry for each example, or the
-            precision is not positive definite, which can happen away from a mode if the Hessian of the likelihood is
-            not a Gauss-Newton matrix.
+        ValueError: If the log likelihood or an array of the data does not have one entry for each example, or a log
+            likelihood is not finite, as for labels out of range. If the precision is not positive definite, which can
+            happen away from a mode if the Hessian of the likelihood is not a Gauss-Newton matrix.
     """
     batch_size = _checks.whole("last_layer_laplace", "batch_size", batch_size)
     over = GaussianOver(where(network), "full", prior_variance=prior_variance)
@@ -73,7 +73,7 @@ def last_layer_laplace(
     num_data = _num_examples("last_layer_laplace", data)
 
     @jax.jit
-    def hessian(theta: Array, batch: PyTree) -> Array:
+    def expansion(theta: Array, batch: PyTree) -> tuple[Array, Array]:
         def total(theta: Array) -> Array:
             values = log_likelihood(eqx.tree_at(where, network, over.position(theta)), batch)
             rows = jax.tree.leaves(batch)[0].shape[:1]
@@ -84,12 +84,15 @@ def last_layer_laplace(
                 )
             return jnp.sum(values)
 
-        return jax.hessian(total)(theta)
+        return total(theta), jax.hessian(total)(theta)
 
+    value = jnp.zeros((), mean.dtype)
     precision = jnp.eye(mean.size, dtype=mean.dtype) / over.prior_variances()
     for start in range(0, num_data, batch_size):
         rows = slice(start, start + batch_size)
-        precision = precision - hessian(mean, jax.tree.map(operator.itemgetter(rows), data))
+        of_batch, hessian = expansion(mean, jax.tree.map(operator.itemgetter(rows), data))
+        value, precision = value + of_batch.astype(mean.dtype), precision - hessian
+    _require_finite("last_layer_laplace", value)
     # the flipped inverse Cholesky factor is a Cholesky factor of the inverse
     flipped = jnp.linalg.cholesky(precision[::-1, ::-1])
     if not bool(jnp.isfinite(flipped).all()):
@@ -121,7 +124,8 @@ def laplace_posterior(
     selected, or not dense, keep their trained parameters.
 
     Args:
-        network: A network of one example, trained to the posterior mode.
+        network: A network of one example, trained to the posterior mode; of an Equinox network the whole, not a part of
+            :func:`equinox.partition`, and if it has dropout in ``equinox.nn.inference_mode``.
         likelihood: A likelihood of networks, with its default ``apply``; several targets may have their own noise.
         data: Inputs and targets whose first axis indexes the examples.
         structure: ``"kronecker"``: two factors a layer, memory of inputs² + outputs². ``"diagonal"``: a number a
@@ -165,12 +169,8 @@ def laplace_posterior(
         part = _sums(taps, are_last, structure, likelihood, network, batch, weight[rows])
         total = part if total is None else _tree.add(total, part)
     assert total is not None
-    if not bool(jnp.isfinite(total[1]).all()):
-        raise ValueError(
-            f"{_POSTERIOR}: the log likelihood of the data is not finite. {LABELS.capitalize()}, and the data and the "
-            "trained network finite."
-        )
     sums, misfit = total
+    _require_finite(_POSTERIOR, misfit)
     num_data, log_noise = float(np.sum(weight)), None
     if isinstance(likelihood, GaussianLikelihood):
         log_noise = likelihood.log_noise(network, misfit).astype(misfit.dtype)
@@ -192,7 +192,7 @@ def laplace_posterior(
     )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+@eqx.filter_jit
 def _sums(
     taps: Taps,
     are_last: tuple[bool, ...],
@@ -213,6 +213,15 @@ def _sums(
     if is_classes or likelihood.log_noise(network, misfit).ndim == 0:
         return sums(), misfit
     return jax.lax.map(sums, jnp.arange(misfit.size)), misfit
+
+
+def _require_finite(owner: str, total: Array) -> None:
+    """Raise ValueError if the log likelihood is not finite, as for labels out of range."""
+    if not bool(jnp.isfinite(total).all()):
+        raise ValueError(
+            f"{owner}: the log likelihood of the data is not finite. {LABELS.capitalize()}, and the data and the "
+            "trained network finite."
+        )
 
 
 def _num_examples(owner: str, data: PyTree) -> int:

@@ -136,10 +136,14 @@ class LaplacePosterior(AbstractWhole):
         return self._moved(self._steps(key))
 
     def sampler(self) -> SamplingAlgorithm:
-        """Return a sampling algorithm of independent draws, for :func:`geodax.sample` from ``network``."""
+        """Return a sampling algorithm of independent draws, for :func:`geodax.sample`.
+
+        Positions are the arrays of the network: start from ``equinox.filter(network, equinox.is_inexact_array)``.
+        """
 
         def state(network: Position) -> DrawnState:
-            return DrawnState(network, self.log_prob(network))
+            arrays = eqx.filter(network, eqx.is_inexact_array)
+            return DrawnState(arrays, self.log_prob(arrays))
 
         return SamplingAlgorithm(state, lambda key, previous: (state(self.sample(key)), {}))
 
