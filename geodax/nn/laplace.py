@@ -15,6 +15,7 @@ Source:
 
 import functools
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,9 +27,12 @@ import numpy as np
 from geodax import _checks, _tree
 from geodax._types import Array, PyTree
 from geodax._wording import LABELS
+from geodax.data.errors import listed
+from geodax.nn.evidence import warn_if_vague
 from geodax.nn.gauss_newton import Taps, batch_sums, blocks_of, weighted_sum
 from geodax.nn.laplace_layers import LaplacePosterior
 from geodax.nn.likelihoods import CategoricalLikelihood, GaussianLikelihood, apply_network
+from geodax.vi.dense import replaced
 from geodax.vi.families import FullGaussian
 from geodax.vi.positions import GaussianOver
 
@@ -103,6 +107,9 @@ def last_layer_laplace(
     root = jax.lax.linalg.triangular_solve(
         flipped[::-1, ::-1].T, jnp.eye(mean.size, dtype=mean.dtype), left_side=True, lower=True
     )
+    if isinstance(log_likelihood, CategoricalLikelihood):
+        num_determined = mean.size - float(jnp.sum(root * root)) / prior_variance
+        warn_if_vague("last_layer_laplace", num_determined, -float(value), float(num_data), stacklevel=2)
     family = FullGaussian(mean, jnp.log(jnp.diagonal(root)), jnp.tril(root, -1))
     return eqx.tree_at(where, network, eqx.tree_at(lambda tree: tree.family, over, family))
 
@@ -131,7 +138,7 @@ def laplace_posterior(
         structure: ``"kronecker"``: two factors a layer, memory of inputs² + outputs². ``"diagonal"``: a number a
             parameter. Both ignore correlations between layers. ``"full"``: the matrix of all selected parameters.
         where: Selects a layer or a sequence of layers, ``lambda network: network.layers[-1]``; None for all
-            :class:`equinox.nn.Linear`.
+            :class:`equinox.nn.Linear`, with a warning if there are other weights, such as those of convolutions.
         prior_variance: Variance of the normal prior of every parameter; or one variance a layer, in the order in
             which the layers appear in the network, not for ``"full"``.
         weights: Weight of each example, which multiplies its log likelihood; None weights all by 1.
@@ -158,6 +165,8 @@ def laplace_posterior(
         )
     data = jax.tree.map(jnp.asarray, data)
     taps, size = Taps(_POSTERIOR, network, where), _num_examples(_POSTERIOR, data)
+    if where is None:
+        _warn_of_others(network, taps.places)
     weight = _weights(weights, size)
     variances = _variances(prior_variance, 1 if structure == "full" else len(taps.places))
     are_last = tuple(taps.are_last(network, data[0]))
@@ -213,6 +222,23 @@ def _sums(
     if is_classes or likelihood.log_noise(network, misfit).ndim == 0:
         return sums(), misfit
     return jax.lax.map(sums, jnp.arange(misfit.size)), misfit
+
+
+def _warn_of_others(network: PyTree, places: tuple[int, ...]) -> None:
+    """Warn of weights that no dense layer has; biases and scales of norms are few."""
+    arrays = eqx.filter(network, eqx.is_inexact_array)
+    beside = replaced(arrays, places, lambda layers: [None] * len(layers))
+    left = zip(_tree.leaf_names(beside), jax.tree.leaves(beside), strict=True)
+    weights = [name for name, array in left if array.ndim > 1]
+    if weights:
+        sizes = [sum(array.size for array in jax.tree.leaves(tree)) for tree in (beside, arrays)]
+        warnings.warn(
+            f"{_POSTERIOR}: only dense layers have a posterior; {listed(weights)} and all other arrays, "
+            f"{sizes[0]:,} of {sizes[1]:,} parameters, keep their trained values. Select the layers with where= if "
+            "that is meant, or use gx.vi.noisy_kfac for all arrays.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _require_finite(owner: str, total: Array) -> None:
