@@ -175,7 +175,7 @@ def laplace_posterior(
     for start in range(0, size, batch_size):
         rows = slice(start, start + batch_size)
         batch = jax.tree.map(operator.itemgetter(rows), data)
-        part = _sums(taps, are_last, structure, likelihood, network, batch, weight[rows])
+        part = _sums(taps, are_last, structure, likelihood, network, batch, jnp.asarray(weight[rows]))
         total = part if total is None else _tree.add(total, part)
     assert total is not None
     sums, misfit = total
