@@ -56,6 +56,8 @@ def maximum(
                 gradient[-1] -= share.sum()
                 hessian[-1, -1] -= curvature
                 hessian[i, -1] = hessian[-1, i] = curvature
+        if not np.all(np.diagonal(hessian)):
+            break  # neither parameters nor curvature
         move = -np.linalg.solve(hessian, gradient)
         move = move * min(1.0, 3.0 / np.abs(move).max(initial=1.0))
         before, size = value(u), 1.0

@@ -229,6 +229,8 @@ def test_the_maximum_is_found_beside_the_rounding_of_large_evidences(number):
 
 
 def test_maximised_refuses_an_evidence_without_maximum(key):
+    with pytest.raises(ValueError, match="has no maximum"):
+        maximum([(np.zeros(3), 0.0)], None, [0.0])
     data, _, network = linear_model(key)
     zero = eqx.tree_at(lambda tree: tree.network, network, jax.tree.map(jnp.zeros_like, network.network))
     with pytest.raises(ValueError, match="has no maximum"):
