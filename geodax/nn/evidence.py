@@ -1,10 +1,18 @@
-"""The maximum of the marginal likelihood of a Laplace approximation over the precisions of prior and noise."""
+"""The maximum of the marginal likelihood of a Laplace approximation over the precisions of prior and noise.
+
+And a warning where the approximation is far less sure than the network. Along an eigenvector of the Gauss-Newton matrix
+with the eigenvalue g, a draw from the posterior with the precision p lowers the log likelihood of the data by g / 2 p
+on average; the sum of g / p is MacKay's number of well-determined parameters.
+"""
+
+import warnings
 
 import numpy as np
 
 _MOST_STEPS = 100
 _MOST_LOG = 80.0  # single precision ends at 88
 _TOLERANCE = 1e-8
+_MOST_RATIO, _LEAST_LOSS = 20.0, 0.02  # of the misfits of draws and network; in nats an example
 _SMALL, _ROUNDING = 1e-3, 1e-12  # a step whose relative gain is lost in the rounding of the values
 
 
@@ -48,6 +56,8 @@ def maximum(
                 gradient[-1] -= share.sum()
                 hessian[-1, -1] -= curvature
                 hessian[i, -1] = hessian[-1, i] = curvature
+        if not np.all(np.diagonal(hessian)):
+            break  # neither parameters nor curvature
         move = -np.linalg.solve(hessian, gradient)
         move = move * min(1.0, 3.0 / np.abs(move).max(initial=1.0))
         before, size = value(u), 1.0
@@ -60,6 +70,29 @@ def maximum(
         if np.abs(u).max() > _MOST_LOG:
             break
     raise unbounded()
+
+
+def warn_if_vague(owner: str, num_determined: float, misfit: float, num_data: float, stacklevel: int) -> None:
+    """Warn if draws fit the data of a classifier far worse than the network that they are drawn around.
+
+    Args:
+        owner: Name for the message.
+        num_determined: Number of well-determined parameters.
+        misfit: Minus the log likelihood of the data.
+        num_data: Number of examples.
+        stacklevel: That of the call of the public function.
+    """
+    lost = 0.5 * num_determined
+    if lost > _MOST_RATIO * misfit and lost > _LEAST_LOSS * num_data:
+        warnings.warn(
+            f"{owner}: the network has a log likelihood of {-misfit / num_data:.2g} an example of the training data, "
+            f"its draws have about {-(misfit + lost) / num_data:.2g}. It is so sure of its labels that its log "
+            "likelihood is nearly flat, and the posterior nearly the prior: predictions will be far less sure than the "
+            "network's. Compare both on held-out data, and choose the prior_variance with the highest log probability "
+            "there, often 0.01 or less.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def unbounded() -> ValueError:

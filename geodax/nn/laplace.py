@@ -15,6 +15,7 @@ Source:
 
 import functools
 import operator
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,10 +27,13 @@ import numpy as np
 from geodax import _checks, _tree
 from geodax._types import Array, PyTree
 from geodax._wording import LABELS
+from geodax.data.errors import listed
 from geodax.data.minibatches import require_no_batches
+from geodax.nn.evidence import warn_if_vague
 from geodax.nn.gauss_newton import Taps, batch_sums, blocks_of, weighted_sum
 from geodax.nn.laplace_layers import LaplacePosterior
 from geodax.nn.likelihoods import CategoricalLikelihood, GaussianLikelihood, apply_network
+from geodax.vi.dense import replaced
 from geodax.vi.families import FullGaussian
 from geodax.vi.positions import GaussianOver
 
@@ -64,9 +68,9 @@ def last_layer_laplace(
 
     Raises:
         TypeError: If ``batch_size`` is not an integer.
-        ValueError: If the log likelihood or an array of the data does not have one entry for each example, or the
-            precision is not positive definite, which can happen away from a mode if the Hessian of the likelihood is
-            not a Gauss-Newton matrix.
+        ValueError: If the log likelihood or an array of the data does not have one entry for each example, or a log
+            likelihood is not finite, as for labels out of range. If the precision is not positive definite, which can
+            happen away from a mode if the Hessian of the likelihood is not a Gauss-Newton matrix.
     """
     batch_size = _checks.whole("last_layer_laplace", "batch_size", batch_size)
     network, rebuilt = _as_dict(network)
@@ -77,7 +81,7 @@ def last_layer_laplace(
     num_data = _num_examples("last_layer_laplace", data)
 
     @jax.jit
-    def hessian(theta: Array, batch: PyTree) -> Array:
+    def expansion(theta: Array, batch: PyTree) -> tuple[Array, Array]:
         def total(theta: Array) -> Array:
             values = log_likelihood(rebuilt(eqx.tree_at(where, network, over.position(theta))), batch)
             rows = jax.tree.leaves(batch)[0].shape[:1]
@@ -88,12 +92,15 @@ def last_layer_laplace(
                 )
             return jnp.sum(values)
 
-        return jax.hessian(total)(theta)
+        return total(theta), jax.hessian(total)(theta)
 
+    value = jnp.zeros((), mean.dtype)
     precision = jnp.eye(mean.size, dtype=mean.dtype) / over.prior_variances()
     for start in range(0, num_data, batch_size):
         rows = slice(start, start + batch_size)
-        precision = precision - hessian(mean, jax.tree.map(operator.itemgetter(rows), data))
+        of_batch, hessian = expansion(mean, jax.tree.map(operator.itemgetter(rows), data))
+        value, precision = value + of_batch.astype(mean.dtype), precision - hessian
+    _require_finite("last_layer_laplace", value)
     # the flipped inverse Cholesky factor is a Cholesky factor of the inverse
     flipped = jnp.linalg.cholesky(precision[::-1, ::-1])
     if not bool(jnp.isfinite(flipped).all()):
@@ -104,6 +111,9 @@ def last_layer_laplace(
     root = jax.lax.linalg.triangular_solve(
         flipped[::-1, ::-1].T, jnp.eye(mean.size, dtype=mean.dtype), left_side=True, lower=True
     )
+    if isinstance(log_likelihood, CategoricalLikelihood):
+        num_determined = mean.size - float(jnp.sum(root * root)) / prior_variance
+        warn_if_vague("last_layer_laplace", num_determined, -float(value), float(num_data), stacklevel=2)
     family = FullGaussian(mean, jnp.log(jnp.diagonal(root)), jnp.tril(root, -1))
     return rebuilt(eqx.tree_at(where, network, eqx.tree_at(lambda tree: tree.family, over, family)))
 
@@ -135,13 +145,14 @@ def laplace_posterior(
     selected, or not dense, keep their trained parameters.
 
     Args:
-        network: A network of one example, trained to the posterior mode.
+        network: A network of one example, trained to the posterior mode; of an Equinox network the whole, not a part of
+            :func:`equinox.partition`, and if it has dropout in ``equinox.nn.inference_mode``.
         likelihood: A likelihood of networks, with its default ``apply``; several targets may have their own noise.
         data: Inputs and targets whose first axis indexes the examples.
         structure: ``"kronecker"``: two factors a layer, memory of inputs² + outputs². ``"diagonal"``: a number a
             parameter. Both ignore correlations between layers. ``"full"``: the matrix of all selected parameters.
         where: Selects a layer or a sequence of layers, ``lambda network: network.layers[-1]``; None for all
-            :class:`equinox.nn.Linear`.
+            :class:`equinox.nn.Linear`, with a warning if there are other weights, such as those of convolutions.
         prior_variance: Variance of the normal prior of every parameter; or one variance a layer, in the order in
             which the layers appear in the network, not for ``"full"``.
         weights: Weight of each example, which multiplies its log likelihood; None weights all by 1.
@@ -169,6 +180,8 @@ def laplace_posterior(
     require_no_batches(_POSTERIOR, data)
     data = jax.tree.map(jnp.asarray, data)
     taps, size = Taps(_POSTERIOR, network, where), _num_examples(_POSTERIOR, data)
+    if where is None:
+        _warn_of_others(network, taps.places)
     weight = _weights(weights, size)
     variances = _variances(prior_variance, 1 if structure == "full" else len(taps.places))
     are_last = tuple(taps.are_last(network, data[0]))
@@ -177,15 +190,11 @@ def laplace_posterior(
     for start in range(0, size, batch_size):
         rows = slice(start, start + batch_size)
         batch = jax.tree.map(operator.itemgetter(rows), data)
-        part = _sums(taps, are_last, structure, likelihood, network, batch, weight[rows])
+        part = _sums(taps, are_last, structure, likelihood, network, batch, jnp.asarray(weight[rows]))
         total = part if total is None else _tree.add(total, part)
     assert total is not None
-    if not bool(jnp.isfinite(total[1]).all()):
-        raise ValueError(
-            f"{_POSTERIOR}: the log likelihood of the data is not finite. {LABELS.capitalize()}, and the data and the "
-            "trained network finite."
-        )
     sums, misfit = total
+    _require_finite(_POSTERIOR, misfit)
     num_data, log_noise = float(np.sum(weight)), None
     if isinstance(likelihood, GaussianLikelihood):
         log_noise = likelihood.log_noise(network, misfit).astype(misfit.dtype)
@@ -207,7 +216,7 @@ def laplace_posterior(
     )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+@eqx.filter_jit
 def _sums(
     taps: Taps,
     are_last: tuple[bool, ...],
@@ -228,6 +237,32 @@ def _sums(
     if is_classes or likelihood.log_noise(network, misfit).ndim == 0:
         return sums(), misfit
     return jax.lax.map(sums, jnp.arange(misfit.size)), misfit
+
+
+def _warn_of_others(network: PyTree, places: tuple[int, ...]) -> None:
+    """Warn of weights that no dense layer has; biases and scales of norms are few."""
+    arrays = eqx.filter(network, eqx.is_inexact_array)
+    beside = replaced(arrays, places, lambda layers: [None] * len(layers))
+    left = zip(_tree.leaf_names(beside), jax.tree.leaves(beside), strict=True)
+    weights = [name for name, array in left if array.ndim > 1]
+    if weights:
+        sizes = [sum(array.size for array in jax.tree.leaves(tree)) for tree in (beside, arrays)]
+        warnings.warn(
+            f"{_POSTERIOR}: only dense layers have a posterior; {listed(weights)} and all other arrays, "
+            f"{sizes[0]:,} of {sizes[1]:,} parameters, keep their trained values. Select the layers with where= if "
+            "that is meant, or use gx.vi.noisy_kfac for all arrays.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _require_finite(owner: str, total: Array) -> None:
+    """Raise ValueError if the log likelihood is not finite, as for labels out of range."""
+    if not bool(jnp.isfinite(total).all()):
+        raise ValueError(
+            f"{owner}: the log likelihood of the data is not finite. {LABELS.capitalize()}, and the data and the "
+            "trained network finite."
+        )
 
 
 def _num_examples(owner: str, data: PyTree) -> int:

@@ -27,11 +27,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Float
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
-from geodax.nn.evidence import maximum, unbounded
+from geodax.nn.evidence import maximum, unbounded, warn_if_vague
 from geodax.nn.gauss_newton import Block, Taps, blocks_of, traces, weighted_sum
 from geodax.nn.likelihoods import WithNoise, apply_network
 from geodax.nn.linearised import linearised
@@ -136,10 +137,15 @@ class LaplacePosterior(AbstractWhole):
         return self._moved(self._steps(key))
 
     def sampler(self) -> SamplingAlgorithm:
-        """Return a sampling algorithm of independent draws, for :func:`geodax.sample` from ``network``."""
+        """Return a sampling algorithm of independent draws, for :func:`geodax.sample`.
+
+        Positions are the arrays of the network: start from ``equinox.filter(network, equinox.is_inexact_array)``.
+        """
+        self._warn_if_vague()
 
         def state(network: Position) -> DrawnState:
-            return DrawnState(network, self.log_prob(network))
+            arrays = eqx.filter(network, eqx.is_inexact_array)
+            return DrawnState(arrays, self.log_prob(arrays))
 
         return SamplingAlgorithm(state, lambda key, previous: (state(self.sample(key)), {}))
 
@@ -236,7 +242,12 @@ class LaplacePosterior(AbstractWhole):
 
         Returns:
             Means and covariances, exact for the linearised network: outputs x outputs numbers an example.
+
+        Warns:
+            UserWarning: If draws fit the training data of a classifier far worse than the network, also in
+                :meth:`sample_linearised` and :meth:`sampler`.
         """
+        self._warn_if_vague()
         x = jax.tree.map(jnp.asarray, x)
         return LinearisedOutputs(*self._linearised(x))
 
@@ -289,12 +300,20 @@ class LaplacePosterior(AbstractWhole):
         """
         key = _checks.random_key("LaplacePosterior", key)
         num_samples = _checks.whole("LaplacePosterior", "num_samples", num_samples)
+        self._warn_if_vague()
         x = jax.tree.map(jnp.asarray, x)
 
         def once(key: PRNGKey) -> Array:
             return apply_network(linearised(self.network, self.sample(key)), x)
 
         return jax.lax.map(once, jax.random.split(key, num_samples))
+
+    def _warn_if_vague(self) -> None:
+        """Warn in a method that was called, which Equinox wraps as it does this one."""
+        if self.log_noise is None and not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self)):
+            pairs = zip(self.blocks, self._precisions(), strict=True)
+            num_determined = sum(float(jnp.sum(block.values / values)) for block, values in pairs)
+            warn_if_vague(_OWNER, num_determined, float(self.misfit), self.num_targets, stacklevel=5)
 
     def _precisions(self) -> list[Array]:
         """Eigenvalues of the precision of each block."""

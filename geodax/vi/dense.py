@@ -1,4 +1,7 @@
-"""The dense layers of a network: where they are, and their weight and bias as one matrix."""
+"""The dense layers of a network: where they are, and their weight and bias as one matrix.
+
+A place counts missing leaves, so that it is the same in a network and in the part of it that has only arrays.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +23,8 @@ def is_dense(node: object) -> bool:
 
 
 def nodes_of(network: PyTree) -> tuple[list[Any], Any]:
-    """Leaves and structure of a network whose dense layers are leaves."""
-    return jax.tree.flatten(network, is_leaf=is_dense)
+    """Leaves and structure of a network whose dense layers and missing leaves are leaves."""
+    return jax.tree.flatten(network, is_leaf=_is_node)
 
 
 def places_of(owner: str, network: PyTree, where: Callable[[Any], Any] | None) -> tuple[int, ...]:
@@ -100,7 +103,7 @@ def output_zeros(layer: Any) -> Array:
 def require_one_call(
     owner: str, network: PyTree, places: tuple[int, ...], call: Callable[..., Any], *args: Any, in_batch: bool = False
 ) -> None:
-    """Raise ValueError unless each of some layers is called with one input for an example.
+    """Raise ValueError unless each of some layers is called with one input for an example, and TypeError for a part.
 
     Args:
         owner: Name for the message.
@@ -110,7 +113,16 @@ def require_one_call(
         *args: Arrays, or their shapes and dtypes.
         in_batch: Whether the call is of a batch of one example.
     """
-    found = uses(network, is_dense, is_dense, call, *args)
+    try:
+        found = uses(network, _is_node, is_dense, call, *args)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if any(node is None for node in nodes_of(network)[0]):
+            raise TypeError(
+                f"{owner}: expected a whole network, found a {type(network).__name__} with missing leaves that cannot "
+                "be called. If it is the part with the arrays, of equinox.partition or equinox.filter, give the whole "
+                "network, equinox.combine(arrays, rest), and a likelihood without apply=."
+            ) from error
+        raise
     for place in places:
         use = found.get(place, Use(0, False))
         if use.calls != 1 or use.num_inputs != 1 or (use.is_batched and not in_batch):
@@ -118,6 +130,10 @@ def require_one_call(
                 f"{owner}: expected dense layers that a network calls once for an example, found one that is "
                 f"{_described(found.get(place))}. Leave it out of where=."
             )
+
+
+def _is_node(node: object) -> bool:
+    return node is None or is_dense(node)
 
 
 def _described(use: Use | None) -> str:

@@ -123,7 +123,7 @@ class KroneckerOver(AbstractWhole):
 
     def prior_variances(self) -> Float[Array, " D"]:
         """Return the prior variance of each entry outside the layers."""
-        arrays = others(self.network, self.places)
+        arrays = others(eqx.filter(self.network, eqx.is_inexact_array), self.places)
         chosen = [array for array, is_rest in zip(arrays, self.is_rest, strict=True) if is_rest]
         parts = [jnp.full(a.size, v, _tree.widened(a).dtype) for a, v in zip(chosen, self.prior_variance, strict=True)]
         return jnp.concatenate(parts)
@@ -137,14 +137,15 @@ def column_units(units: tuple[float, float | None], size: int, dtype: Any) -> Fl
 
 
 def others(network: PyTree, places: tuple[int, ...]) -> list[Any]:
-    """Return the leaves of a network outside some layers."""
+    """Return the leaves outside some layers, of a tree like the arrays of a network."""
     nodes = [node for i, node in enumerate(nodes_of(network)[0]) if i not in places]
     return jax.tree.leaves(nodes)
 
 
 def vector_of(network: PyTree, places: tuple[int, ...], is_rest: tuple[bool, ...]) -> Float[Array, " D"]:
     """Return the entries of the arrays outside the layers that have a posterior, in at least single precision."""
-    arrays = [a for a, chosen in zip(others(network, places), is_rest, strict=True) if chosen]
+    arrays = others(eqx.filter(network, eqx.is_inexact_array), places)
+    arrays = [a for a, chosen in zip(arrays, is_rest, strict=True) if chosen]
     return jnp.concatenate([jnp.ravel(_tree.widened(array)) for array in arrays])
 
 
@@ -156,7 +157,7 @@ def assembled(
     rest: Array | None,
     points: tuple[Array, ...] | None = None,
 ) -> Any:
-    """Return a network with other values.
+    """Return a network with other values; leaves that are no arrays of real numbers stay.
 
     Args:
         network: The network.
@@ -173,6 +174,8 @@ def assembled(
             continue
         leaves, inner = jax.tree.flatten(node)
         for j, leaf in enumerate(leaves):
+            if not eqx.is_inexact_array(leaf):
+                continue
             if not is_rest[number] and points is not None:
                 leaves[j] = rounded(next(free), leaf)
             elif is_rest[number] and rest is not None:

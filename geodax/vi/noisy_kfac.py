@@ -110,8 +110,8 @@ def noisy_kfac(
     """Create noisy K-FAC for a network with dense layers.
 
     Args:
-        network: A network without variational layers; its arrays are the initial means. If arrays are split over
-            devices (:func:`geodax.shard`), the state and the posterior are split, too.
+        network: A whole network without variational layers; its arrays are the initial means, other leaves stay. If
+            arrays are split over devices (:func:`geodax.shard`), the state and the posterior are split, too.
         log_likelihood: ``(position, batch) -> (B,)``, a function that calls the network's layers. The likelihoods of
             :mod:`geodax.nn` draw the targets of the curvature by their method ``sample``; other functions without this
             method use the given targets.
@@ -139,7 +139,8 @@ def noisy_kfac(
         TypeError: If the network already has posteriors, or ``where`` selects anything but dense layers.
         ValueError: If a number is out of range, a prior is not normal with mean 0, or parameters lie on a manifold;
             raised by ``init`` if its network has other arrays, and by the first step if a layer is not called once for
-            an example.
+            an example. The first step raises TypeError if leaves of the network are missing, as after
+            :func:`equinox.partition`, so that it cannot be called.
     """
     settings = newton_step(_OWNER, num_data, beta1, 0.9995, None)
     num_data = settings.num_data
@@ -160,6 +161,7 @@ def noisy_kfac(
 
     def init(network: PyTree) -> KroneckerState:
         require_same(network)
+        network = eqx.filter(network, eqx.is_inexact_array)
         layers = tuple(map(first, layers_at(network, places), units))
         free = [a for a, chosen in zip(others(network, places), is_rest, strict=True) if not chosen]
         free = tuple(_tree.widened(jnp.array(point)) for point in free)
@@ -335,8 +337,9 @@ def _layout(
     network: PyTree, where: Callable[[Any], Any] | None, points: Sequence[str], prior_variance: float, priors: Any
 ) -> tuple[tuple[int, ...], tuple[bool, ...], list[tuple[float, float | None]], tuple[float, ...]]:
     """Places of the layers, whether other arrays have a posterior, units of the layers, variances of other arrays."""
-    structure, is_point = jax.tree.structure(network), are_points(network, points)
-    found = iter(prior_variances_of(_OWNER, network, points, prior_variance, priors))
+    arrays = eqx.filter(network, eqx.is_inexact_array)
+    structure, is_point = jax.tree.structure(arrays), are_points(arrays, points)
+    found = iter(prior_variances_of(_OWNER, arrays, points, prior_variance, priors))
     variances = structure.unflatten([0.0 if point else next(found) for point in is_point])
     marked = structure.unflatten(is_point)
 

@@ -71,6 +71,10 @@ def gauss_newton(network, x):
     return np.einsum("nci,ncd,ndj->ij", jacobians, hessians, jacobians), hessians
 
 
+def last_of(network):
+    return network.layers[-1]
+
+
 def dense(block):
     """The matrix of a block."""
     left = np.eye(block.values.shape[0]) if block.left is None else np.asarray(block.left)
@@ -225,6 +229,8 @@ def test_the_maximum_is_found_beside_the_rounding_of_large_evidences(number):
 
 
 def test_maximised_refuses_an_evidence_without_maximum(key):
+    with pytest.raises(ValueError, match="has no maximum"):
+        maximum([(np.zeros(3), 0.0)], None, [0.0])
     data, _, network = linear_model(key)
     zero = eqx.tree_at(lambda tree: tree.network, network, jax.tree.map(jnp.zeros_like, network.network))
     with pytest.raises(ValueError, match="has no maximum"):
@@ -417,3 +423,66 @@ def test_a_linearised_network_is_the_first_order_expansion(wrap, key):
         mode, other = (nn.WithCutPoints(network, 3, dtype=jnp.float64) for network in (mode, other))
         expected = nn.WithCutPoints(lambda x, y=expected: y, 3, dtype=jnp.float64)(x)
     np.testing.assert_allclose(nn.linearised(mode, other)(x), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "full"])
+def test_a_posterior_far_less_sure_than_its_network_says_so(structure, key):
+    """Catches a wrong trace, a loss that is not an example's, and alarms for networks that are unsure, or narrow priors."""
+    network, (x, _) = classifier(key, size=100, scale=12.0)
+    log_p = jax.nn.log_softmax(jax.vmap(network)(x)).max(axis=1)
+    x = x[log_p > -0.01]
+    y = jnp.argmax(jax.vmap(network)(x), axis=1)
+
+    def fit(network=network, **options):
+        return nn.laplace_posterior(network, nn.CategoricalLikelihood(), (x, y), structure=structure, **options)
+
+    fitted = fit(prior_variance=1e4)
+    with pytest.warns(UserWarning, match="LaplacePosterior: .* far less sure") as caught:
+        fitted.linearised(x[:2])
+    exact, _ = gauss_newton(network, x)
+    exact = np.diag(np.diagonal(exact)) if structure == "diagonal" else exact
+    determined = np.trace(exact @ np.linalg.inv(exact + np.eye(31) / 1e4))
+    log_p = np.asarray(nn.CategoricalLikelihood()(network, (x, y))).mean()
+    drawn = log_p - determined / 2 / len(x)
+    assert f"likelihood of {log_p:.2g} an example of the training data, its draws have about {drawn:.2g}." in str(
+        caught[0].message
+    )
+    with pytest.warns(UserWarning, match="far less sure"):
+        fitted.sampler()
+    with pytest.warns(UserWarning, match="far less sure"):
+        fitted.sample_linearised(jax.random.key(0), x[:2], num_samples=2)
+    with pytest.warns(UserWarning, match="last_layer_laplace: .* far less sure") as caught:
+        nn.last_layer_laplace(network, nn.CategoricalLikelihood(), (x, y), where=last_of, prior_variance=1e6)
+    if structure == "full":
+        with pytest.warns(UserWarning, match="far less sure") as of_full:
+            fit(where=last_of, prior_variance=1e6).linearised(x[:2])
+        assert str(caught[0].message).partition(":")[2] == str(of_full[0].message).partition(":")[2]
+    # neither a narrow prior nor an unsure network is warned of: warnings are errors here
+    fit(prior_variance=1e-4).linearised(x[:2])
+    fit(jax.tree.map(lambda leaf: leaf / 12.0, network), prior_variance=1e4).linearised(x[:2])
+
+
+class Convolved(eqx.Module):
+    convolution: eqx.nn.Conv1d
+    norm: eqx.nn.LayerNorm
+    last: eqx.nn.Linear
+
+    def __call__(self, x):
+        return self.last(self.norm(jnp.tanh(self.convolution(x[None])).reshape(-1)))
+
+
+def test_weights_that_keep_their_values_are_named(key):
+    """Catches a posterior that looks like one over all layers, and warnings for layers that were selected."""
+    _, (x, y) = classifier(key)
+    keys = jax.random.split(jax.random.key(1))
+    network = Convolved(
+        eqx.nn.Conv1d(1, 2, 2, dtype=jnp.float64, key=keys[0]),
+        eqx.nn.LayerNorm(4, dtype=jnp.float64),
+        eqx.nn.Linear(4, 3, dtype=jnp.float64, key=keys[1]),
+    )
+    message = r"'convolution.weight', 'convolution.bias' and all other arrays, 14 of 29 parameters, keep their trained"
+    with pytest.warns(UserWarning, match=message):
+        nn.laplace_posterior(network, nn.CategoricalLikelihood(), (x, y))
+    nn.laplace_posterior(network, nn.CategoricalLikelihood(), (x, y), where=lambda net: net.last)
+    without = eqx.tree_at(lambda net: net.convolution, network, lambda x: jnp.concatenate([x, x[:, :1]], axis=1))
+    nn.laplace_posterior(without, nn.CategoricalLikelihood(), (x, y))

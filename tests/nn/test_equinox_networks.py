@@ -1,0 +1,151 @@
+"""Laplace and noisy K-FAC of ordinary Equinox networks: results are those of the same network without other leaves."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+
+nn, vi = gx.nn, gx.vi
+LIKELIHOOD = nn.CategoricalLikelihood()
+
+
+class Ordinary(eqx.Module):
+    """A network with leaves that are no arrays: a flag, a number, a string, functions and a layer with two of them."""
+
+    uses_scale: bool
+    first: eqx.nn.Linear
+    activation: Callable
+    dropout: eqx.nn.Dropout
+    scale: float
+    last: eqx.nn.Linear
+    name: str
+    nothing: None
+    buffer: jax.Array
+
+    def __init__(self, layers):
+        self.first, self.last = layers
+        self.activation, self.dropout, self.name = jnp.tanh, eqx.nn.Dropout(0.5), "ordinary"
+        self.uses_scale, self.scale, self.nothing, self.buffer = True, 1.0, None, jnp.arange(3)
+
+    def __call__(self, x, *, key=None):
+        hidden = self.dropout(self.activation(self.first(x)), key=key)
+        return self.last(hidden * self.scale if self.uses_scale else 0.0 * hidden)
+
+
+@pytest.fixture(params=["own", "eqx.nn.MLP"])
+def networks(request, key):
+    """A network without other leaves, and an ordinary one with the same weights."""
+    plain = nn.MLP(4, 3, widths=(5,), activation=jnp.tanh, dtype=jnp.float64, key=key)
+    if request.param == "own":
+        return plain, eqx.nn.inference_mode(Ordinary(plain.layers))
+    mlp = eqx.nn.MLP(4, 3, 5, 1, activation=jnp.tanh, dtype=jnp.float64, key=jax.random.key(1))
+    return plain, eqx.tree_at(lambda tree: tree.layers, mlp, plain.layers)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    return jnp.asarray(rng.normal(size=(40, 4))), jnp.asarray(rng.integers(0, 3, 40))
+
+
+def last_of(network):
+    return network.last if isinstance(network, Ordinary) else network.layers[-1]
+
+
+def numbers(tree):
+    return jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
+
+
+def assert_same(found, expected):
+    for one, other in zip(numbers(found), numbers(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("structure", ["kronecker", "diagonal", "full"])
+def test_laplace_of_an_ordinary_network_is_that_of_its_layers(structure, networks, data):
+    """Catches places that count other leaves, and leaves lost on the way to draws and predictions."""
+
+    def of(network):
+        keys = jax.random.split(jax.random.key(5), 3)
+        fitted = nn.laplace_posterior(network, LIKELIHOOD, data, structure=structure)
+        best = fitted.maximised()
+        drawn = best.sample(keys[0])
+        return (
+            (fitted.log_marginal_likelihood(), best.log_marginal_likelihood(), best.kl(), best.log_prob(drawn)),
+            (best.linearised(data[0]), fitted.sample_linearised(keys[1], data[0], num_samples=3)),
+            (jax.vmap(drawn)(data[0]), vi.predict(keys[2], best, data[0], num_samples=3)),
+            nn.laplace_posterior(network, LIKELIHOOD, data, structure=structure, where=last_of).linearised(data[0]),
+        )
+
+    plain, ordinary = networks
+    assert_same(of(ordinary), of(plain))
+
+
+def test_draws_by_the_sampler_are_arrays(networks, data):
+    """Catches a sampler whose positions have functions in them, or lose the layers' places."""
+
+    def draws(network):
+        sampler = nn.laplace_posterior(network, LIKELIHOOD, data).sampler()
+        start = eqx.filter(network, eqx.is_inexact_array)
+        found = gx.sample(jax.random.key(0), sampler, start, num_samples=3, num_chains=2, progress=False)
+        return [variable.values for variable in found["posterior"].dataset.data_vars.values()]
+
+    plain, ordinary = networks
+    for one, other in zip(draws(ordinary), draws(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_noises_of_an_ordinary_network_are_maximised(networks, data):
+    x, _ = data
+    y = jnp.stack([x[:, 0], x[:, 1] * x[:, 2], 0.1 * x[:, 3]], axis=1)
+    for noise in (jnp.zeros(()), jnp.zeros(3)):
+        plain, ordinary = (
+            nn.laplace_posterior(nn.WithNoise(network, noise), nn.GaussianLikelihood(), (x, y)).maximised()
+            for network in networks
+        )
+        assert_same(ordinary, plain)
+
+
+@pytest.mark.parametrize("where", [None, last_of], ids=["all layers", "last layer"])
+def test_noisy_kfac_of_an_ordinary_network_is_that_of_its_layers(where, networks, data):
+    """Catches other leaves that are moved, given priors or lost, and layers at other places."""
+    priors = nn.Priors([("*bias", nn.Gaussian(0.3)), ("*", nn.Gaussian(0.7))])
+
+    def of(network):
+        method = vi.noisy_kfac(network, LIKELIHOOD, 0.1, num_data=40, priors=priors, where=where)
+        fit = vi.fit(
+            jax.random.key(1), network, LIKELIHOOD, data, num_steps=20, batch_size=10, algorithm=method, progress=False
+        )
+        q, keys = fit.network, jax.random.split(jax.random.key(2))
+        return fit, vi.predict(keys[0], q, data[0], num_samples=3), q.kl(), q.log_prob(q.sample(keys[1]))
+
+    plain, ordinary = map(of, networks)
+    assert_same(ordinary, plain)
+    np.testing.assert_allclose(ordinary[0].history.elbo, plain[0].history.elbo, rtol=1e-9)
+    assert float(jnp.abs(last_of(ordinary[0].network.mean).weight - last_of(networks[1]).weight).max()) > 0.1
+
+
+def test_the_part_of_a_network_with_its_arrays_is_refused_in_words(networks, data):
+    network = networks[1]
+    weights, rest = eqx.partition(network, eqx.is_inexact_array)
+    with pytest.raises(TypeError, match=r"laplace_posterior: expected a whole network, found .* missing leaves"):
+        nn.laplace_posterior(weights, LIKELIHOOD, data)
+    combined = nn.CategoricalLikelihood(lambda weights, x: jax.vmap(eqx.combine(weights, rest))(x))
+    for likelihood in (LIKELIHOOD, combined):
+        method = vi.noisy_kfac(weights, likelihood, 0.1, num_data=40)
+        with pytest.raises(TypeError, match=r"noisy_kfac: expected a whole network.* likelihood without apply="):
+            vi.fit(jax.random.key(1), weights, likelihood, data, num_steps=2, algorithm=method, progress=False)
+
+
+def test_both_approximations_refuse_labels_out_of_range(networks, data):
+    x, y = data
+    for labels in (y + 1, y - 1):
+        with pytest.raises(ValueError, match=r"last_layer_laplace: .* not finite\. Labels must be from 0"):
+            nn.last_layer_laplace(networks[1], LIKELIHOOD, (x, labels), where=last_of)
+        with pytest.raises(ValueError, match=r"laplace_posterior: .* not finite\. Labels must be from 0"):
+            nn.laplace_posterior(networks[1], LIKELIHOOD, (x, labels))
