@@ -213,7 +213,7 @@ def process_classifier():
 
 
 BOOSTING = {"categorical_features": "from_dtype", "random_state": 0}
-HALF = "geodax, half the iterations"
+HALF, MEANS = "geodax, half the iterations", "geodax, temperature_scaling=False"
 MODELS = {
     "linear": (
         with_errors_of_folds(lambda: encoded(linear_model.RidgeCV(np.logspace(-3, 3, 13)), scaled=True)),
@@ -231,15 +231,22 @@ MODELS = {
     "Gaussian process": (process, probabilities(process_classifier)),
     "geodax": (geodax_regressor(), geodax_classifier()),
     HALF: (geodax_regressor(num_warmup=1000, thinning=10), geodax_classifier(num_warmup=1000, thinning=10)),
+    MEANS: (None, geodax_classifier(temperature_scaling=False)),
     "geodax, temperature=0.1": (geodax_regressor(temperature=0.1), geodax_classifier(temperature=0.1)),
     "geodax, whvi": (geodax_regressor(inference="whvi"), geodax_classifier(inference="whvi")),
 }
 
 
-def is_apt(model, num_rows):
-    """Whether the method is tried on tables of this size."""
+def is_apt(model, name):
+    """Whether the method is tried on the table."""
+    num_rows = len(table_of(name)[1])
     fitted = num_rows - min(num_rows // 5, MOST_HELD_OUT)
-    return {"Gaussian process": fitted <= MOST_OF_A_PROCESS, HALF: num_rows >= LEAST_HALVED}.get(model, True)
+    apt = {
+        "Gaussian process": fitted <= MOST_OF_A_PROCESS,
+        HALF: num_rows >= LEAST_HALVED,
+        MEANS: name in CLASSIFICATION,
+    }
+    return apt.get(model, True)
 
 
 def measured(name, split, model):
@@ -280,7 +287,7 @@ def main():
     done = {(row["table"], row["split"], row["model"]) for row in facts["rows"]}
     cells = [(t, s, m) for s in range(options.splits) for t in options.tables for m in options.models]
     for name, split, model in cells:
-        if (name, split, model) in done or not is_apt(model, len(table_of(name)[1])):
+        if (name, split, model) in done or not is_apt(model, name):
             continue
         facts["rows"].append(measured(name, split, model))
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -331,8 +331,9 @@ def movement_network(facts: dict) -> list[str]:
 
 def equal_cost(facts: dict) -> list[str]:
     """Scores of each method on each set, means with standard errors over the splits that all methods have."""
-    lines, methods = [], list(dict.fromkeys(row["method"] for row in facts["rows"]))
+    lines: list[str] = []
     for data in dict.fromkeys(row["data"] for row in facts["rows"]):
+        methods = dict.fromkeys(row["method"] for row in facts["rows"] if row["data"] == data)
         found = {
             method: [row for row in facts["rows"] if (row["data"], row["method"]) == (data, method)]
             for method in methods

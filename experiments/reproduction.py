@@ -62,7 +62,7 @@ PAPERS: Mapping[str, tuple[Item, ...]] = {
              "friction, learning rate of training and priors are not given; the ensemble is better than one network only below temperature 1",
              "some hours of a core: 10 runs of 87,000 steps"),
         Item("Table 4, other readings", "the same with settings read otherwise", "orthogonal_hmc/table_4_readings", _ORTHOGONAL,
-             "no reading gives the printed pair; chains that move less lose less", "4 hours of a core for the other seeds, minutes of a GPU"),
+             "no reading gives the printed pair; chains that move less lose less", "2 hours of a core for the other seeds, minutes of a GPU"),
         Item("Table 5", "orthogonal VGG-16 on CIFAR-10", "orthogonal_hmc/table_5", _ORTHOGONAL,
              "batch normalisation with frozen statistics, flips and crops; beside it filter response normalisation and images as they are",
              "about 15 hours of a GPU for each of four arms: 10 runs of 150,000 steps"),
