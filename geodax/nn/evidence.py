@@ -5,9 +5,9 @@ with the eigenvalue g, a draw from the posterior with the precision p lowers the
 on average; the sum of g / p is MacKay's number of well-determined parameters.
 """
 
-import warnings
-
 import numpy as np
+
+from geodax import _checks
 
 _MOST_STEPS = 100
 _MOST_LOG = 80.0  # single precision ends at 88
@@ -72,7 +72,7 @@ def maximum(
     raise unbounded()
 
 
-def warn_if_vague(owner: str, num_determined: float, misfit: float, num_data: float, stacklevel: int) -> None:
+def warn_if_vague(owner: str, num_determined: float, misfit: float, num_data: float) -> None:
     """Warn if draws fit the data of a classifier far worse than the network that they are drawn around.
 
     Args:
@@ -80,18 +80,15 @@ def warn_if_vague(owner: str, num_determined: float, misfit: float, num_data: fl
         num_determined: Number of well-determined parameters.
         misfit: Minus the log likelihood of the data.
         num_data: Number of examples.
-        stacklevel: That of the call of the public function.
     """
     lost = 0.5 * num_determined
     if lost > _MOST_RATIO * misfit and lost > _LEAST_LOSS * num_data:
-        warnings.warn(
+        _checks.warn(
             f"{owner}: the network has a log likelihood of {-misfit / num_data:.2g} an example of the training data, "
             f"its draws have about {-(misfit + lost) / num_data:.2g}. It is so sure of its labels that its log "
             "likelihood is nearly flat, and the posterior nearly the prior: predictions will be far less sure than the "
             "network's. Compare both on held-out data, and choose the prior_variance with the highest log probability "
-            "there, often 0.01 or less.",
-            UserWarning,
-            stacklevel=stacklevel + 1,
+            "there, often 0.01 or less."
         )
 
 

@@ -15,7 +15,6 @@ Source:
 
 import functools
 import operator
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -113,7 +112,7 @@ def last_layer_laplace(
     )
     if isinstance(log_likelihood, CategoricalLikelihood):
         num_determined = mean.size - float(jnp.sum(root * root)) / prior_variance
-        warn_if_vague("last_layer_laplace", num_determined, -float(value), float(num_data), stacklevel=2)
+        warn_if_vague("last_layer_laplace", num_determined, -float(value), float(num_data))
     family = FullGaussian(mean, jnp.log(jnp.diagonal(root)), jnp.tril(root, -1))
     return rebuilt(eqx.tree_at(where, network, eqx.tree_at(lambda tree: tree.family, over, family)))
 
@@ -247,12 +246,10 @@ def _warn_of_others(network: PyTree, places: tuple[int, ...]) -> None:
     weights = [name for name, array in left if array.ndim > 1]
     if weights:
         sizes = [sum(array.size for array in jax.tree.leaves(tree)) for tree in (beside, arrays)]
-        warnings.warn(
+        _checks.warn(
             f"{_POSTERIOR}: only dense layers have a posterior; {listed(weights)} and all other arrays, "
             f"{sizes[0]:,} of {sizes[1]:,} parameters, keep their trained values. Select the layers with where= if "
-            "that is meant, or use gx.vi.noisy_kfac for all arrays.",
-            UserWarning,
-            stacklevel=3,
+            "that is meant, or use gx.vi.noisy_kfac for all arrays."
         )
 
 

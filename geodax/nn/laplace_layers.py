@@ -313,7 +313,7 @@ class LaplacePosterior(AbstractWhole):
         if self.log_noise is None and not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self)):
             pairs = zip(self.blocks, self._precisions(), strict=True)
             num_determined = sum(float(jnp.sum(block.values / values)) for block, values in pairs)
-            warn_if_vague(_OWNER, num_determined, float(self.misfit), self.num_targets, stacklevel=5)
+            warn_if_vague(_OWNER, num_determined, float(self.misfit), self.num_targets)
 
     def _precisions(self) -> list[Array]:
         """Eigenvalues of the precision of each block."""

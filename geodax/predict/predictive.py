@@ -30,7 +30,6 @@ Source:
     Platt (1999), Probabilistic outputs for support vector machines. Advances in Large Margin Classifiers.
 """
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -178,10 +177,9 @@ def _log_probabilities(owner: str, blocks: Any) -> Iterator[Float[np.ndarray, "d
             and (logits >= 0).all()
             and np.allclose(logits.sum(axis=-1), 1.0, atol=1e-5)
         ):
-            warnings.warn(
+            _checks.warn(
                 f"{owner}: the outputs are not negative and have the sum 1 for each example, like probabilities, but "
-                "logits are expected; leave the softmax out, or take the logarithm.",
-                stacklevel=3,
+                "logits are expected; leave the softmax out, or take the logarithm."
             )
         stacked = logits.reshape(-1, *form).astype(np.float64)
         # the maximum is non-finite where a logit is NaN or infinite, or no class is possible
@@ -214,8 +212,7 @@ def loo_temperature(blocks: Any, labels: Any, *, power: Any = 1.0) -> float:
 
     The draws predict each fitted example as if it had been left out, by weights that are the inverse of its likelihood,
     truncated at the root of the number of draws times their mean. Leaving one out says little about over-confidence, so
-    that the temperature is at most 1. One example in n + 2 counts as one of another class, since n predicted correctly
-    do not show that the next one will be.
+    the temperature is at most 1. One example in n + 2 counts as one of another class: n right ones are no proof.
 
     Args:
         blocks: Logits of the examples at the draws of the posterior, as for :func:`classes_from_logits`.

@@ -21,7 +21,7 @@ from geodax.run.blocks import lazy
 from geodax.run.errors import CheckpointError, StorageError
 from geodax.run.locks import require_no_links
 from geodax.run.store_layouts import Layout, dimension_names
-from geodax.run.store_reading import checked_chunk, opened, reason_of, unreadable
+from geodax.run.store_reading import checked_chunk, opened, reason_of, require_no_draws, store_in, unreadable
 from geodax.run.store_record import Record
 
 Group = dict[str, np.ndarray]  # name -> array (chain, draw, ...)
@@ -148,7 +148,7 @@ class ZarrDraws:
                 self._facts, record = self._kept(present, num_kept)
                 self._layouts = {path: present[path] for path in wanted}
             elif present and not is_own:
-                self._require_no_draws()
+                require_no_draws(self.path)
             self._num_draws = num_kept
             self._checksums = {path: list(found) for path, found in record.checksums.items()}
             zarr_files.remove_leftovers(self.path)
@@ -203,14 +203,6 @@ class ZarrDraws:
                     f"{(found.num_chains, '...', *found.shape)} and dtype {found.dtype}, but this run writes "
                     f"{(new.num_chains, '...', *new.shape)} and {new.dtype}; use another folder."
                 )
-
-    def _require_no_draws(self) -> None:
-        num_draws = zarr_files.read_root(self.path)[1].num_draws
-        if num_draws:
-            raise StorageError(
-                f"{self.path} already holds {num_draws} draws of each chain. Use another folder or remove this one; "
-                "only a run with a checkpoint can go on in its store."
-            )
 
     def _kept(self, present: Mapping[str, Layout], num_kept: int) -> tuple[dict[str, Any], Record]:
         """Facts and record of a store, truncated to the draws from which a run resumes."""
@@ -394,12 +386,6 @@ def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
         raise
     except Exception as error:  # damaged descriptions can raise anything
         raise unreadable(path, error) from error
-
-
-def store_in(folder: Path) -> Path:
-    """The store in the folder of a run, that is of checkpoints or of the command line; else the path itself."""
-    inside = [folder / name for name in ("draws.zarr", "posterior.zarr") if (folder / name).is_dir()]
-    return inside[0] if inside and not (folder / "zarr.json").exists() else folder
 
 
 def _chunk_draws(num_chains: int, num_draws: int, shape: tuple[int, ...], dtype: Any) -> int:

@@ -1,7 +1,6 @@
 """Feed batches of data to the compiled loop: drawn inside it, or loaded for each chunk."""
 
 import hashlib
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from geodax import _checks
 from geodax._tree import leaf_names
 from geodax._types import Array, Cycle, PyTree
 from geodax.data.minibatches import Batches, Stream
@@ -200,11 +200,10 @@ def _stream_feed(stream: Stream, num_batches: int, num_data: int) -> Feed:
 def _warn_of_size(num_batches: int, batch_size: int, num_data: int) -> None:
     """Warn unless a pass has the posterior's examples, up to a last batch left out or filled up."""
     if abs(num_batches * batch_size - num_data) >= batch_size:
-        warnings.warn(
+        _checks.warn(
             f"sample: the Posterior has num_data={num_data}, but a pass of the loader has {num_batches} batches of "
             f"{batch_size}, {num_batches * batch_size} examples; the likelihood of a batch is scaled to num_data. Make "
-            "the Posterior with the number of examples that a pass goes through.",
-            stacklevel=2,
+            "the Posterior with the number of examples that a pass goes through."
         )
 
 

@@ -20,6 +20,7 @@ from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.data.parts import mean_over_parts, own_examples, whole
 from geodax.run.advance import Sampler, bound, description_of
+from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed
 from geodax.run.programs import compiled
 from geodax.run.records import recorded_with
@@ -319,3 +320,19 @@ def _numbers(values: Any) -> list[float]:
 
 def _digest(contents: bytes) -> str:
     return hashlib.sha256(contents).hexdigest()[:16]
+
+
+def require_same_run(there: Mapping[str, Any], here: Mapping[str, Any], num_iterations: int, folder: Any) -> None:
+    """Raise CheckpointError unless a checkpoint is of this run, and not beyond its end."""
+    difference = first_difference(there, here)
+    if difference is not None:
+        name, found, expected = difference
+        raise CheckpointError(
+            f"The checkpoint in {folder} belongs to another run: its {name} is {found!r}, here it is "
+            f"{expected!r}. Use another folder, or the arguments it was written with."
+        )
+    if there["step"] > num_iterations:
+        raise CheckpointError(
+            f"The checkpoint in {folder} is at iteration {there['step']}, beyond the {num_iterations} asked "
+            "for here; ask for at least as many samples as before."
+        )

@@ -7,7 +7,7 @@ iterations. Compiled code does none of this.
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,10 +34,9 @@ from geodax.run.advance import (
 )
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of
 from geodax.run.driver import Checkpoints, drive
-from geodax.run.errors import CheckpointError
 from geodax.run.failures import cause_of
 from geodax.run.feeding import loader_of, make_feed
-from geodax.run.identity import first_difference, identity_of
+from geodax.run.identity import identity_of, require_same_run
 from geodax.run.locks import beside, exclusive
 from geodax.run.program_cache import keep_on_disk
 from geodax.run.programs import Same, compiled, reused
@@ -254,7 +253,7 @@ def sample(
     with contextlib.ExitStack() as stack:
         stack.enter_context(checkpoints.opened())
         checkpoints.restore(
-            run, lambda there: _require_same_run(there, identity, run.num_iterations, checkpoints.folder)
+            run, lambda there: require_same_run(there, identity, run.num_iterations, checkpoints.folder)
         )
         if store is not None:
             stack.enter_context(exclusive(beside(Path(store)), Path(store), "write draws to"))
@@ -370,21 +369,6 @@ def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[..., Adap
     alone, jointly = (getattr(algorithm, name, None) for name in ("adapt", "adapt_jointly"))
     is_joint = jointly is not None and (num_chains >= MANY_CHAINS or alone is None)
     return (jointly if is_joint else alone), is_joint
-
-
-def _require_same_run(there: Mapping[str, Any], here: Mapping[str, Any], num_iterations: int, folder: Any) -> None:
-    difference = first_difference(there, here)
-    if difference is not None:
-        name, found, expected = difference
-        raise CheckpointError(
-            f"The checkpoint in {folder} belongs to another run: its {name} is {found!r}, here it is "
-            f"{expected!r}. Use another folder, or the arguments it was written with."
-        )
-    if there["step"] > num_iterations:
-        raise CheckpointError(
-            f"The checkpoint in {folder} is at iteration {there['step']}, beyond the {num_iterations} asked "
-            "for here; ask for at least as many samples as before."
-        )
 
 
 def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: Any) -> None:

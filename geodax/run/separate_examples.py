@@ -1,13 +1,12 @@
 """A warning where the log likelihood of an example depends on the other examples of its batch."""
 
-import warnings
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree
 from geodax.data.minibatches import Batches
 from geodax.run.advance import Sampler, description_of
@@ -56,10 +55,9 @@ def warn_if_examples_mix(algorithm: Sampler, batches: Any, feed: Feed, position:
         change = np.isfinite(one) & ~(np.abs(one - other) <= _CHANGE * (1 + np.abs(one)))
     if change.any():
         place = int(np.argmax(change))
-        warnings.warn(
+        _checks.warn(
             f"{description_of(algorithm).owner}: the log likelihood of an example depends on the others of its batch: "
             f"that of example {place} is {one[place]:.4g}, and {other[place]:.4g} beside others. Batches then have no "
             "common posterior. Usual causes: statistics of the batch, as in batch normalisation that is not frozen, "
-            "and arrays of shapes (B,) and (B, 1) that are combined to (B, B).",
-            stacklevel=3,
+            "and arrays of shapes (B,) and (B, 1) that are combined to (B, B)."
         )

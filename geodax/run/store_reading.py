@@ -80,3 +80,19 @@ def unreadable(path: Path, error: Exception) -> StorageError:
 def reason_of(error: Exception) -> str:
     """The message of an error, with its type unless it is a ValueError."""
     return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+
+
+def store_in(folder: Path) -> Path:
+    """The store in the folder of a run, that is of checkpoints or of the command line; else the path itself."""
+    inside = [folder / name for name in ("draws.zarr", "posterior.zarr") if (folder / name).is_dir()]
+    return inside[0] if inside and not (folder / "zarr.json").exists() else folder
+
+
+def require_no_draws(path: Path) -> None:
+    """Raise StorageError if a store holds draws."""
+    num_draws = zarr_files.read_root(path)[1].num_draws
+    if num_draws:
+        raise StorageError(
+            f"{path} already holds {num_draws} draws of each chain. Use another folder or remove this one; "
+            "only a run with a checkpoint can go on in its store."
+        )

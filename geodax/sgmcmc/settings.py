@@ -1,11 +1,11 @@
 """The settings of an algorithm, by which a checkpoint of one sampler is distinguished from that of another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
 
-from geodax._types import LogDensity, Position, PyTree, Scalar
+from geodax._types import Description, LogDensity, Position, PyTree, Scalar
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Target
 
@@ -15,7 +15,16 @@ def as_setting(value: Any) -> Any:
     return value if value is None or callable(value) else float(value)
 
 
-def named_densities(
+def described(
+    settings: Mapping[str, Any], posterior: Posterior | LogDensity, target: Target, num_waiting: int = 0
+) -> Description:
+    """Describe a sampler by its settings and its target, as :func:`_named_densities`."""
+    densities = _named_densities(posterior, target)
+    log_likelihood = posterior.log_likelihood if isinstance(posterior, Posterior) else None
+    return Description(tuple(settings.items()), densities, num_waiting, log_likelihood=log_likelihood)
+
+
+def _named_densities(
     posterior: Posterior | LogDensity, target: Target
 ) -> tuple[tuple[str, Callable[[Position, PyTree], Scalar]], ...]:
     """Name the functions that define a target.

@@ -57,7 +57,6 @@ from geodax._types import (
     Adaptation,
     Array,
     Cycle,
-    Description,
     LogDensity,
     Momentum,
     Position,
@@ -77,7 +76,7 @@ from geodax.sgmcmc.metrics import AbstractMetric
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
-from geodax.sgmcmc.settings import as_setting, named_densities
+from geodax.sgmcmc.settings import as_setting, described
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
 from geodax.sgmcmc.underdamped import free_motion, move_freely
 
@@ -370,12 +369,7 @@ def sghmc(
         manifold=manifold,
         num_batches=num_batches,
         num_data=target.num_data if target.needs_batch else 0,
-        description=Description(
-            tuple(settings.items()),
-            named_densities(posterior, first_batch),
-            num_waiting,
-            log_likelihood=getattr(posterior, "log_likelihood", None),
-        ),
+        description=described(settings, posterior, first_batch, num_waiting),
     )
 
 

@@ -34,7 +34,6 @@ from geodax._types import (
     Adaptation,
     Array,
     Cycle,
-    Description,
     LogDensity,
     Momentum,
     Position,
@@ -52,7 +51,7 @@ from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
-from geodax.sgmcmc.settings import as_setting, named_densities
+from geodax.sgmcmc.settings import as_setting, described
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
 
 
@@ -187,9 +186,5 @@ def sgnht(
         manifold=manifold,
         num_batches=1 if target.needs_batch else 0,
         num_data=target.num_data if target.needs_batch else 0,
-        description=Description(
-            tuple(settings.items()),
-            named_densities(posterior, target),
-            log_likelihood=getattr(posterior, "log_likelihood", None),
-        ),
+        description=described(settings, posterior, target),
     )

@@ -28,7 +28,6 @@ from geodax._types import (
     Adaptation,
     Array,
     Cycle,
-    Description,
     LogDensity,
     Position,
     PRNGKey,
@@ -47,7 +46,7 @@ from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
 from geodax.sgmcmc.metrics.base import require_real
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
-from geodax.sgmcmc.settings import as_setting, named_densities
+from geodax.sgmcmc.settings import as_setting, described
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
 
 
@@ -194,12 +193,7 @@ def sgrld(
         manifold=space,
         num_batches=num_batches,
         num_data=target.num_data if target.needs_batch else 0,
-        description=Description(
-            tuple(settings.items()),
-            named_densities(posterior, target),
-            num_waiting,
-            log_likelihood=getattr(posterior, "log_likelihood", None),
-        ),
+        description=described(settings, posterior, target, num_waiting),
     )
 
 
