@@ -46,7 +46,7 @@ from geodax.predict.evaluation import Draws, evaluate
 from geodax.predict.mixtures import Mixture
 from geodax.predict.numbers import NumberPredictions, numbers_from_distributions, numbers_from_means, require_finite
 
-_SHARPEST = 1e3  # inverse of the least temperature
+_SHARPEST, _LEAST_LOG = 1e3, -700.0  # inverse of the least temperature; of probabilities of impossible classes
 
 
 class ClassPredictions(NamedTuple):
@@ -227,7 +227,7 @@ def loo_temperature(blocks: Any, labels: Any, *, power: Any = 1.0) -> float:
         ValueError: As :func:`classes_from_logits`, or if there is not one label for each example, or powers are not
             positive.
     """
-    log_p = np.concatenate(list(_log_probabilities("loo_temperature", blocks)))
+    log_p = np.maximum(np.concatenate(list(_log_probabilities("loo_temperature", blocks))), _LEAST_LOG)
     num_draws, num_examples, num_classes = log_p.shape
     y = np.asarray(labels)
     if y.shape != (num_examples,) or y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= num_classes:
@@ -240,7 +240,7 @@ def loo_temperature(blocks: Any, labels: Any, *, power: Any = 1.0) -> float:
     weights = special.softmax(-powers * log_p[:, *own], axis=0)
     weights = np.minimum(weights, num_draws**-0.5)
     left_out = np.einsum("de,dec->ec", weights / weights.sum(axis=0), np.exp(log_p))
-    left_out = np.log(np.maximum(left_out, np.finfo(np.float64).tiny))
+    left_out = np.log(left_out)
     shares = np.full((num_examples, num_classes), 1 / (num_examples + 2) / (num_classes - 1))
     shares[own] = 1 - 1 / (num_examples + 2)
 

@@ -18,6 +18,7 @@ from geodax.predict.conformal import prediction_sets
 from geodax.predict.predictive import ClassPredictions, classes_from_logits, loo_temperature
 
 _MOST_LEFT_OUT = 1000  # rows whose leave-one-out predictions determine the temperature
+_LEAST_DRAWS = 50  # fewer say little about predictions without a row
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -31,9 +32,9 @@ class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayes
     average over draws of them given the other cells (:mod:`geodax.models.missing`).
 
     Priors that keep networks near the uniform prediction make the ensemble under-confident where classes are easy to
-    tell apart. Probabilities are therefore sharpened by a temperature, found on at most 1,000 fitted rows
-    (:func:`geodax.predictive.loo_temperature`). Rows with missing cells take no part: their probabilities also average
-    over what is missing, and are not sharpened.
+    tell apart. Probabilities are therefore sharpened by a temperature, found on at most 1,000 fitted rows from at least
+    50 draws (:func:`geodax.predictive.loo_temperature`). Rows with missing cells take no part: their probabilities also
+    average over what is missing, and are not sharpened.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout, with a variable for each array of the network.
@@ -174,6 +175,9 @@ class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayes
         self.scaling_temperature_ = 1.0
         power = self._fitted[1].likelihood_power
         if power is None or not self.temperature_scaling:
+            return
+        sizes = self.posterior_["posterior"].sizes
+        if sizes["chain"] * sizes["draw"] < _LEAST_DRAWS:
             return
         inputs = x if x.ndim == 2 else x[:, 0]
         rows = np.arange(len(x)) if x.ndim == 2 else np.flatnonzero((x == x[:, :1]).all(axis=(1, 2)))
