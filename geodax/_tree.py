@@ -112,6 +112,16 @@ def repeated_names(a: PyTree) -> list[str]:
     return sorted(name for name, count in Counter(leaf_names(a)).items() if count > 1)
 
 
+def entries_of(mapping: PyTree) -> tuple[dict[Any, PyTree], Callable[[dict[Any, PyTree]], PyTree]]:
+    """Return the entries of a mapping by key, and the function that makes a mapping of its kind of others.
+
+    An item of an NNX State is not the node that JAX has there.
+    """
+    named, structure = jax.tree_util.tree_flatten_with_path(mapping, is_leaf=lambda node: node is not mapping)
+    inner = {getattr(path[-1], "key", None) if path else None: part for path, part in named}
+    return inner, lambda entries: structure.unflatten([entries[key] for key in inner])
+
+
 def _filled(node: Any, part: PyTree, missing: Any) -> Any:
     if node is not None:
         # an array in a variable of NNX stays in it
@@ -166,16 +176,12 @@ def complete_prefix(
             raise ValueError(
                 f"{owner}: {whole} names {unknown}, which {where} does not have; it has {sorted(map(str, position))}."
             )
-        # the position's own kind of node, which need not be a dict; an entry of an NNX State is not the State below it
-        named, structure = jax.tree_util.tree_flatten_with_path(position, is_leaf=lambda node: node is not position)
-        inner = {getattr(path[-1], "key", None) if path else None: part for path, part in named}
+        inner, rebuilt = entries_of(position)
         if inner.keys() != set(position):
             raise TypeError(
                 f"{owner}: {where} is a {type(position).__name__}, whose keys JAX does not know; convert it to a dict."
             )
-        return structure.unflatten(
-            [complete(prefix.get(key), part, path=f"{below}{key}") for key, part in inner.items()]
-        )
+        return rebuilt({key: complete(prefix.get(key), part, path=f"{below}{key}") for key, part in inner.items()})
     if isinstance(prefix, (list, tuple)):
         if not isinstance(position, type(prefix)) or len(position) != len(prefix):
             size = f" of {len(position)}" if hasattr(position, "__len__") else ""

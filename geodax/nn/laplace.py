@@ -118,13 +118,10 @@ def last_layer_laplace(
 
 
 def _as_dict(network: PyTree) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
-    """Convert other mappings to dicts, and return the way back: the entries of an NNX State are not nodes of it."""
+    """Convert other mappings to dicts, and return the way back."""
     if isinstance(network, dict) or not isinstance(network, Mapping):
         return network, lambda network: network
-    named, structure = jax.tree_util.tree_flatten_with_path(network, is_leaf=lambda node: node is not network)
-    keys: list[Any] = [path[-1].key for path, _ in named]
-    entries = {key: node for key, (_, node) in zip(keys, named, strict=True)}
-    return entries, lambda entries: structure.unflatten([entries[key] for key in keys])
+    return _tree.entries_of(network)
 
 
 def laplace_posterior(

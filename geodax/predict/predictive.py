@@ -171,12 +171,7 @@ def _log_probabilities(owner: str, blocks: Any) -> Iterator[Float[np.ndarray, "d
                 f"found shape {logits.shape}."
             )
         form = logits.shape[-2:]
-        if (
-            len(logits)
-            and logits.size >= 8
-            and (logits >= 0).all()
-            and np.allclose(logits.sum(axis=-1), 1.0, atol=1e-5)
-        ):
+        if logits.size >= 8 and (logits >= 0).all() and np.allclose(logits.sum(axis=-1), 1.0, atol=1e-5):
             _checks.warn(
                 f"{owner}: the outputs are not negative and have the sum 1 for each example, like probabilities, but "
                 "logits are expected; leave the softmax out, or take the logarithm."

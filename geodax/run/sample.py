@@ -159,7 +159,7 @@ def sample(
             ``progress`` raise during a run are also passed on with ``error.draws``, after a checkpoint.
     """
     keep_on_disk()
-    if isinstance(jnp.zeros(()), Tracer):
+    if isinstance(jnp.asarray(0.0), Tracer):
         raise TypeError(
             "sample: called inside jax.jit, grad or scan, but it compiles its own loop. Call it outside, with "
             "num_chains for several chains, or use algorithm.init and algorithm.step in a program of yours."
@@ -208,7 +208,7 @@ def sample(
         states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
     check_states(states, split)
     if feed is not None and split is None and not hosts.is_several():
-        warn_if_examples_mix(algorithm, batches, feed, jax.tree.map(lambda x: np.asarray(x)[0], positions))
+        warn_if_examples_mix(algorithm, batches, feed, positions)
     adapted = description_of(algorithm).adapted
     if warm_start is not None:
         states = with_adapted(states, adapted, warm_start)

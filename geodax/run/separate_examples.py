@@ -16,7 +16,7 @@ from geodax.run.programs import compiled
 _CHANGE = 1e-3  # relative, beyond rounding
 
 
-def warn_if_examples_mix(algorithm: Sampler, batches: Any, feed: Feed, position: Position) -> None:
+def warn_if_examples_mix(algorithm: Sampler, batches: Any, feed: Feed, positions: Position) -> None:
     """Compare the likelihoods of half a batch beside two different other halves.
 
     A batch of all data is not looked at: there the sum is a likelihood of the data whatever its terms are.
@@ -25,12 +25,12 @@ def warn_if_examples_mix(algorithm: Sampler, batches: Any, feed: Feed, position:
         algorithm: The sampler.
         batches: The batches, as given by the user.
         feed: The feed made of them.
-        position: One position.
+        positions: Initial positions of the chains, of which the first is used.
     """
     log_likelihood, size = description_of(algorithm).log_likelihood, feed.batch_size
     if log_likelihood is None or not 2 <= size < getattr(algorithm, "num_data", 0):
         return
-    half = size // 2
+    position, half = jax.tree.map(lambda x: np.asarray(x)[0], positions), size // 2  # a slice would be compiled
     if isinstance(batches, Batches):
         source: PyTree = batches
         others = np.arange(batches.num_data - size + half, batches.num_data)

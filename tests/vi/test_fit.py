@@ -409,7 +409,7 @@ def test_fit_says_what_is_wrong(regression, key):
 
 @pytest.mark.parametrize("kind", ["batches", "list", "loader"])
 def test_batches_in_place_of_data_are_refused(regression, kind):
-    """They failed far from the call, in words about other things."""
+    """Batches, streams and lists of tuples get an error that asks for the arrays."""
     (x, y), *_ = regression
     data = {
         "batches": lambda: gx.data.batches((x, y), batch_size=10),

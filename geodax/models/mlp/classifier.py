@@ -179,12 +179,12 @@ class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayes
         sizes = self.posterior_["posterior"].sizes
         if sizes["chain"] * sizes["draw"] < _LEAST_DRAWS:
             return
-        inputs = x if x.ndim == 2 else x[:, 0]
-        rows = np.arange(len(x)) if x.ndim == 2 else np.flatnonzero((x == x[:, :1]).all(axis=(1, 2)))
-        rows = np.random.default_rng(self._seed()).permutation(rows)[:_MOST_LEFT_OUT]
+        x = x[:, None] if x.ndim == 2 else x  # rows, draws of their missing cells, columns
+        is_whole = (x == x[:, :1]).all(axis=(1, 2))
+        rows = np.random.default_rng(self._seed()).permutation(np.flatnonzero(is_whole))[:_MOST_LEFT_OUT]
         if len(rows):
             powers = power if weights is None else power * weights[rows]
-            logits = self._at_draws(inputs[rows].astype(np.float64))
+            logits = self._at_draws(x[rows, 0].astype(np.float64))
             self.scaling_temperature_ = loo_temperature(logits, y[rows], power=powers)
 
     def _remember_calibration(self, X: Any, y: np.ndarray) -> None:
