@@ -1,4 +1,9 @@
-"""Predicted numbers: means and parts of the variance of ensembles, from the distributions of their draws."""
+r"""Predicted numbers: means and parts of the variance of ensembles, from the distributions of their draws.
+
+The prediction is the mixture of the draws' distributions, normal or those of another likelihood. With their means
+:math:`m_d` and variances :math:`s_d^2` it has mean :math:`\bar m` and variance :math:`\overline{s^2}` (aleatoric) plus
+the variance of the :math:`m_d` (epistemic).
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple

@@ -159,7 +159,7 @@ def mnll(log_density: Any) -> float:
     """Compute the mean negative log predictive density (test MNLL).
 
     Args:
-        log_density: One number per example, :attr:`geodax.predict.predictive.NumberPredictions.log_density`. For
+        log_density: One number per example, :attr:`geodax.predict.numbers.NumberPredictions.log_density`. For
             targets that were divided by their standard deviation s, add log(s) to convert to the units of the data.
 
     Returns:

@@ -13,7 +13,7 @@ from geodax.app.factorization.run import FactorizationRun
 from geodax.app.families import run_kind
 from geodax.app.tables.dialect import Dialect
 from geodax.data import TableError
-from geodax.predict.predictive import NumberPredictions
+from geodax.predict.numbers import NumberPredictions
 
 _SMALL = ["--rank", "2", "--num-warmup", "200", "--num-samples", "8", "--thinning", "5", "--num-chains", "2"]
 _SMALL += ["--test-fraction", "0.25", "--no-progress"]

@@ -6,7 +6,7 @@ from scipy import optimize, special
 
 import geodax as gx
 from geodax.models import BayesianMLPClassifier
-from geodax.predict.predictive import classes_from_logits, loo_temperature
+from geodax.predict.classes import classes_from_logits, loo_temperature
 
 SMALL = {"num_warmup": 400, "num_samples": 25, "num_chains": 2, "random_state": 0}
 

@@ -18,7 +18,7 @@ from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, counted
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.factorization.estimator import LowRankFactorization
-from geodax.predict.predictive import NumberPredictions
+from geodax.predict.numbers import NumberPredictions
 
 _READING = ("user", "item", "rating", "test_fraction")
 _HEADING = ("sd", "5%", "95%")

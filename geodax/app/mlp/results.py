@@ -97,8 +97,8 @@ class Results:
     Attributes:
         rows: The rows.
         scores: A score for each name of a score and of a model; the network is the first model.
-        predictions: Predictions of the network: :class:`~geodax.predict.predictive.ClassPredictions` or
-            :class:`~geodax.predict.predictive.NumberPredictions`.
+        predictions: Predictions of the network: :class:`~geodax.predict.classes.ClassPredictions` or
+            :class:`~geodax.predict.numbers.NumberPredictions`.
         ranks: Probability integral transform of each target, of a regressor.
         probabilities: Class probabilities of each model, of a classifier.
     """

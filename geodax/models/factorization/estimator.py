@@ -25,7 +25,7 @@ from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import moments
 from geodax.posterior import Posterior
 from geodax.predict.mixtures import Mixture, as_levels
-from geodax.predict.predictive import NumberPredictions, numbers_from_means
+from geodax.predict.numbers import NumberPredictions, numbers_from_means
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -14,8 +14,8 @@ from geodax import _checks, nn
 from geodax._wording import argument
 from geodax.models.mlp.base import AbstractBayesianMLP
 from geodax.models.mlp.options import MLPClassifierOptions
+from geodax.predict.classes import ClassPredictions, classes_from_logits, loo_temperature
 from geodax.predict.conformal import prediction_sets
-from geodax.predict.predictive import ClassPredictions, classes_from_logits, loo_temperature
 
 _MOST_LEFT_OUT = 1000  # rows whose leave-one-out predictions determine the temperature
 _LEAST_DRAWS = 50  # fewer say little about predictions without a row
