@@ -193,7 +193,7 @@ class Priors(eqx.Module):
             network: The network.
 
         Returns:
-            ``(path, shape, distribution)`` for each array.
+            ``(path, shape, distribution)`` for each array, with the number that ``"fan_in"`` is for it.
         """
         return [(path, array.shape, law) for path, array, law in self._governed(_parts(network)[0])]
 
@@ -323,7 +323,7 @@ def _num_axes(node: object, field: str, found: int) -> int:
 
 
 def _by_name(law: Law, path: str, shape: tuple[int, ...], *, is_norm: bool, stacked: int) -> Law:
-    """Replace ``"fan_in"`` by a number if the array's role differs from what its shape alone suggests."""
+    """Replace ``"fan_in"`` by a number: the role of an array may differ from what its shape alone suggests."""
     if stacked and not (isinstance(law, _OF_MEMBERS) or getattr(law, "local", False)):
         raise ValueError(
             f"Priors: {path} of shape {shape} is a stack of arrays of shape {shape[stacked:]}, and "
@@ -340,9 +340,9 @@ def _by_name(law: Law, path: str, shape: tuple[int, ...], *, is_norm: bool, stac
         inner = shape[stacked:]
         named = fan_in_scale(inner) if len(inner) > 1 else 1.0
     else:
-        return law
+        named = resolve_scale(scale, shape, "Priors")
     changed: Any = law
-    return law if named == resolve_scale(scale, shape, "Priors") else dataclasses.replace(changed, scale=named)
+    return dataclasses.replace(changed, scale=named)
 
 
 def _mismatch(law: Law, *, is_own: bool) -> str:

@@ -396,20 +396,22 @@ def test_another_inference(blobs, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "scale"),
     [
-        ({}, "fan_in"),
+        ({}, None),
         ({"orthogonal": True}, 1.0),
         ({"orthogonal": True, "prior_scale": 0.3}, 0.3),
-        ({"orthogonal": True, "widths": ()}, "fan_in"),
+        ({"orthogonal": True, "widths": ()}, None),
     ],
 )
 def test_last_weights_after_orthonormal_ones_are_free_to_scale(blobs, options, scale):
-    """Only there, and only where no scale is given."""
+    """Only there, and only where no scale is given; else a variance of 2 over the number of inputs."""
     estimator = BayesianMLPClassifier(**SMALL | {"num_samples": 1, "num_warmup": 2, "step_size": 1e-4} | options)
     estimator.prepare(*blobs)
     problem = estimator.problem()
-    laws = [law for path, _, law in problem.priors.describe(problem.build(jax.random.key(0))) if "weight" in path]
-    assert laws[-1].scale == scale
-    assert all(law.scale == options.get("prior_scale", "fan_in") for law in laws[:-1] if hasattr(law, "scale"))
+    described = problem.priors.describe(problem.build(jax.random.key(0)))
+    *others, (shape, last) = [(shape, law) for path, shape, law in described if "weight" in path]
+    assert last.scale == (scale or pytest.approx((2 / shape[1]) ** 0.5))
+    for shape, law in others:
+        assert isinstance(law, gx.nn.Haar) or law.scale == pytest.approx((2 / shape[1]) ** 0.5)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_rules_find_variables_of_nnx_and_parameters_of_linen(model, key):
     found = {path: (type(law).__name__, law.scale) for path, _, law in rules.describe(params)}
     assert found == {
         "dense.kernel.value": ("Gaussian", 0.3),
-        "dense.bias.value": ("Gaussian", "fan_in"),
+        "dense.bias.value": ("Gaussian", 1.0),
         "norm.bias.value": ("Laplace", 2.0),
         "norm.scale.value": ("Laplace", 2.0),
     }

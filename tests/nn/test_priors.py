@@ -418,7 +418,7 @@ def test_fan_in_goes_by_the_name_first(key):
     law = nn.HierarchicalHorseshoe(local=True, least_scale=0.1)
     changed = nn.Priors([("*", law)]).describe(kernel)
     assert [(found.local, found.least_scale, found.scale) for _, _, found in changed] == [
-        (True, 0.1, "fan_in"),
+        (True, 0.1, 1.0),
         (True, 0.1, pytest.approx(root)),
     ]
 
