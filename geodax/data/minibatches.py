@@ -20,6 +20,7 @@ from geodax._types import Array, Cycle, PRNGKey, PyTree
 _NUM_ROUNDS = 6
 _FEW = 16  # with so few examples the permutation is biased: of 5, one is left out 10 per cent more often than another
 _AUGMENTED = 0x90000000  # indices of batches and passes are smaller
+_NUM_TRACED = 8
 _ORDERS = ("independent", "epochs", "symmetric")
 
 
@@ -174,7 +175,8 @@ def batches(
     Raises:
         TypeError: If a leaf is not an array of numbers, ``batch_size`` is not an integer, or ``augment`` is not a
             function of two arguments that returns arrays.
-        ValueError: If the leaves disagree on the number of examples, or ``batch_size`` does not fit.
+        ValueError: If the leaves disagree on the number of examples, ``batch_size`` does not fit, or ``augment`` draws
+            random numbers without its key.
     """
     _checks.arrays("batches", "data", data)
     arrays = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else _as_array(leaf), data)
@@ -268,7 +270,20 @@ def _require_augmentation(augment: Any, data: PyTree) -> None:
     except ValueError:
         pass  # a built-in function without a signature
     example = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), data)
-    found = jax.eval_shape(augment, jax.eval_shape(lambda: jax.random.key(0)), example)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    traced = [  # often, for random numbers that have few values
+        jax.make_jaxpr(lambda *arguments: augment(*arguments), return_shape=True)(key, example)
+        for _ in range(_NUM_TRACED)
+    ]
+    program, found = traced[0]
+    if not all(
+        str(program) == str(again) and all(map(np.array_equal, program.consts, again.consts)) for again, _ in traced
+    ):
+        raise ValueError(
+            "batches: augment gives another program each time, so it draws its random numbers with NumPy or Python; "
+            "JAX would draw them once, the same for every example. Draw them from its key, for instance with "
+            "jax.random.normal(key)."
+        )
     if jax.tree.structure(found) != jax.tree.structure(example):
         raise TypeError(
             f"batches: {expected}: it must return the arrays of one example, {jax.tree.structure(example)}, found "

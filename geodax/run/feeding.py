@@ -1,7 +1,7 @@
 """Feed batches of data to the compiled loop: drawn inside it, or loaded for each chunk."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -35,7 +35,7 @@ class Feed(NamedTuple):
         batch_size: Number of examples of a batch.
         is_shared: Whether all chains get the same batch.
         longest: The largest number of iterations of a chunk, or None.
-        identity: Facts that must be equal for a run to be resumed.
+        identity: Facts by name that must be equal for a run to be resumed.
         digest: A checksum of the data, or of the first batch of a stream, which must be equal too.
         examples_axis: The axis of the data of ``load`` that is sharded over the data axis of a mesh; None if every
             device has all data.
@@ -48,7 +48,7 @@ class Feed(NamedTuple):
     batch_size: int
     is_shared: bool = False
     longest: int | None = None
-    identity: tuple = ()
+    identity: Mapping[str, Any] = {}
     digest: Callable[[], str] = lambda: ""
     examples_axis: int | None = None
     scalars: tuple[str, ...] = ()
@@ -140,13 +140,18 @@ def _device_feed(batches: Batches, num_batches: int) -> Feed:
         return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(keys, indices)
 
     leaves = jax.tree.leaves(batches.data)
-    shapes = tuple((tuple(leaf.shape), leaf.dtype.name) for leaf in leaves)
+    shapes = [f"{leaf.shape} {leaf.dtype.name}" for leaf in leaves]
     return Feed(
         lambda start, stop: batches,
         draw,
         batches.batch_size,
         is_shared=is_shared,
-        identity=("device", batches.batch_size, batches.order, shapes, *["augmented"] * (batches.augment is not None)),
+        identity={
+            "batch_size": batches.batch_size,
+            "order": batches.order,
+            "augment": "given" if batches.augment is not None else None,
+            "arrays": shapes,
+        },
         digest=lambda: data_digest(batches.data),
         examples=batches.data,
         cycle=batches.cycle,
@@ -182,7 +187,7 @@ def _stream_feed(stream: Stream, num_batches: int, num_data: int) -> Feed:
         return batch if axis is None else Part(batch, (axis,))
 
     named = zip(leaf_names(first, "a number"), jax.tree.leaves(first), strict=True)
-    shapes = tuple((tuple(leaf.shape[1:]), leaf.dtype.name) for leaf in jax.tree.leaves(first))
+    shapes = [f"{leaf.shape[1:]} {leaf.dtype.name}" for leaf in jax.tree.leaves(first)]
     return Feed(
         load,
         draw,
@@ -191,10 +196,22 @@ def _stream_feed(stream: Stream, num_batches: int, num_data: int) -> Feed:
         examples_axis=1 if num_batches == 1 else 2,
         scalars=tuple(name for name, leaf in named if leaf.ndim == 1),
         longest=longest,
-        identity=("stream", shapes),
+        identity={"arrays of a batch of the stream": shapes},
         digest=lambda: data_digest(first),
         examples=jax.tree.map(lambda leaf: leaf[0] if leaf.ndim > 1 else leaf, first),
     )
+
+
+def warn_unless_repeatable(stream: Stream) -> None:
+    """Warn where a resumed run would get other batches than an uninterrupted one."""
+    second = jax.tree.map(lambda leaf: leaf[1:], stream.read(0, 2))
+    if data_digest(second) != data_digest(stream.read(1, 1)):
+        _checks.warn(
+            "sample: start(1) of the stream does not begin with the second batch of start(0), so a run that resumes "
+            "from its checkpoint cannot go on with the batches that follow. Begin with the batch of the given number, "
+            "and give what shuffles the data a seed."
+        )
+    stream.rewind()
 
 
 def _warn_of_size(num_batches: int, batch_size: int, num_data: int) -> None:

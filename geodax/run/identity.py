@@ -73,15 +73,14 @@ def identity_of(
     is_split = split is not None and bool(description_of(algorithm).arrays)
     algorithm = algorithm if is_split else bound(algorithm, args)
     key_bytes = np.asarray(jax.random.key_data(rng_key)).tobytes()
-    described = sorted((g, n, str(s), str(d)) for g, v in shapes.items() for n, (s, d) in v.items())
     facts: dict[str, Any] = {
         "random key": _digest(key_bytes),
         "num_warmup": num_warmup,
         "num_chains": num_chains,
         "thinning": thinning,
-        "set of recorded variables": _digest(repr(described).encode()),
+        "recorded": {f"{g}.{n}": f"{s} {d}" for g, v in shapes.items() for n, (s, d) in v.items()},
+        "batches": {} if feed is None else dict(feed.identity),
     }
-    facts["set of batches"] = None if feed is None else _digest(repr(feed.identity).encode())
     facts["data"] = None if feed is None else feed.digest()
     mesh = None if split is None else split.mesh
     facts["log density at the starting points"] = _numbers(fetch(getattr(states, "logdensity", ()), mesh))
@@ -105,6 +104,11 @@ def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple
             for density, expected in value.items():
                 if found and density in found and not agree(found[density], expected, 1e-2):
                     return density, found[density], expected
+        elif name in ("recorded", "batches"):
+            for part in [*value, *(found or {})]:
+                expected = value.get(part, "missing")
+                if found is not None and found.get(part, "missing") != expected:
+                    return f"{part} ({name})", found.get(part, "missing"), expected
         elif name == "settings":
             for setting, expected in ({"sampler": None} | value).items():
                 if found and setting in found and not is_same_setting(found[setting], expected):

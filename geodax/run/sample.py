@@ -22,6 +22,7 @@ from geodax import _checks
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import Batches, Stream
+from geodax.data.shard_files import Shards
 from geodax.run import hosts
 from geodax.run.advance import (
     MANY_CHAINS,
@@ -35,7 +36,7 @@ from geodax.run.advance import (
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of
 from geodax.run.driver import Checkpoints, drive
 from geodax.run.failures import cause_of
-from geodax.run.feeding import loader_of, make_feed
+from geodax.run.feeding import loader_of, make_feed, warn_unless_repeatable
 from geodax.run.identity import identity_of, require_same_run
 from geodax.run.locks import beside, exclusive
 from geodax.run.program_cache import keep_on_disk
@@ -241,6 +242,8 @@ def sample(
         thinning=thinning,
     )
     folder = None if checkpoint is None else Path(checkpoint)
+    if folder is not None and isinstance(batches, Stream) and not isinstance(batches, Shards):
+        warn_unless_repeatable(batches)
     identity: dict[str, Any] = {}
     if folder is not None:
         counts = {"num_warmup": num_warmup, "num_chains": num_chains, "thinning": thinning}

@@ -1,5 +1,7 @@
 """Random changes of the examples of a batch."""
 
+import random
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,3 +84,16 @@ def test_what_is_no_augmentation_is_refused():
         gx.data.batches((IMAGES, LABELS), batch_size=2, augment=lambda example: example)
     with pytest.raises(TypeError, match="must return the arrays of one example"):
         gx.data.batches((IMAGES, LABELS), batch_size=2, augment=lambda key, example: example[0])
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [np.random.default_rng(0).normal, lambda: np.random.default_rng().choice([-1.0, 1.0]), random.random],
+    ids=["normal", "sign", "python"],
+)
+def test_random_numbers_of_others_are_refused(draw):
+    """They would be drawn once, when the loop is compiled, and be the same for all examples of all batches."""
+    with pytest.raises(ValueError, match="Draw them from its key"):
+        gx.data.batches((IMAGES, LABELS), batch_size=2, augment=lambda key, e: (e[0] + np.float32(draw()), e[1]))
+    noise = np.linspace(0.0, 1.0, 3, dtype=np.float32)  # constants are no random numbers
+    gx.data.batches((IMAGES, LABELS), batch_size=2, augment=lambda key, e: (e[0] * noise[None], e[1]))

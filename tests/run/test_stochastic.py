@@ -1,6 +1,7 @@
 """``sample`` with batches: the posterior, resume bit for bit, and the stop at numbers that are not finite."""
 
 import itertools
+import warnings
 from typing import ClassVar
 
 import jax
@@ -239,7 +240,7 @@ def test_half_precision_is_recorded_in_single_precision(key, sampler, tmp_path):
 
 def test_a_checkpoint_of_other_batches_is_refused(key, tmp_path):
     run(key, num_samples=5, checkpoint=tmp_path)
-    with pytest.raises(CheckpointError, match="set of batches"):
+    with pytest.raises(CheckpointError, match=r"its batch_size \(batches\) is 50, here it is 20"):
         run(key, gx.data.batches(DATA, batch_size=20), num_samples=5, checkpoint=tmp_path)
 
 
@@ -368,3 +369,33 @@ def test_not_finite_data_are_named(key, is_stream):
         gx.sample(
             key, gx.sgrld(posterior, step_size=0.1), jnp.zeros(()), batches=batches, num_samples=3, progress=False
         )
+
+
+@pytest.mark.parametrize(
+    ("start", "warns"),
+    [
+        (lambda number: ({"x": np.full((10, 2), float(n))} for n in itertools.count(number)), False),
+        (lambda number: ({"x": np.full((10, 2), float(n))} for n in itertools.count(0)), True),
+        (lambda number: ({"x": np.random.default_rng().normal(size=(10, 2))} for _ in itertools.count()), True),
+    ],
+    ids=["right", "ignores the number", "without a seed"],
+)
+def test_streams_that_a_resumed_run_cannot_continue_are_named(tmp_path, start, warns):
+    log_likelihood = lambda mean, batch: -0.5 * jnp.sum((batch["x"] - mean) ** 2, 1)  # noqa: E731
+    sampler = gx.sghmc(
+        gx.Posterior(log_prior=lambda mean: -jnp.sum(mean**2), log_likelihood=log_likelihood, num_data=10),
+        step_size=1e-3,
+    )
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        gx.sample(
+            jax.random.key(0),
+            sampler,
+            jnp.zeros((1, 2)),
+            batches=gx.data.stream(start),
+            num_samples=3,
+            num_chains=1,
+            checkpoint=tmp_path,
+            progress=False,
+        )
+    assert any("start(1) of the stream does not begin" in str(warning.message) for warning in found) == warns
