@@ -40,6 +40,7 @@ from geodax.nn.number_likelihoods import (
     Weighted,
 )
 from geodax.nn.ordinal import WithCutPoints
+from geodax.nn.orthogonalization import orthogonalize
 from geodax.nn.priors import Hierarchical, Priors, log_prior
 from geodax.nn.random_features import RandomFeatureGP, RandomFeatures
 from geodax.nn.singular_values import SingularValues
@@ -61,6 +62,7 @@ __all__ = [
     "AlexNet",
     "ResNet18",
     "adapt",
+    "orthogonalize",
     "Adapted",
     "AdaptedLinear",
     "SVDAdapter",

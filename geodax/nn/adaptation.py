@@ -1,6 +1,6 @@
 """Networks whose weights are constants and whose parameters are low-rank adapters of some dense layers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -75,7 +75,7 @@ class Adapted(eqx.Module):
         return self._changed(lambda node, adapter: with_weight(node, weight_of(node) + adapter.matrix))
 
     def _changed(self, change: Any) -> Any:
-        named, structure = _nodes_of(self.frozen.network)
+        named, structure = nodes_of(self.frozen.network)
         parts = [(node, self.adapters[name]) for name, node in named if name in self.adapters]
         # under Posterior(compute_dtype=...) the adapters are in half precision
         dtypes = {weight_of(node).dtype: jax.tree.leaves(adapter)[0].dtype for node, adapter in parts}
@@ -136,7 +136,7 @@ def adapt(
         raise TypeError(
             f"{_OWNER}: the frozen weights are constants, found traced arrays; call it outside jit and vmap."
         )
-    named = _nodes_of(network)[0]
+    named = nodes_of(network)[0]
     dense = {name: node for name, node in named if _is_matrix(node)}
     if not dense:
         raise ValueError(
@@ -149,7 +149,7 @@ def adapt(
             f"{_OWNER}: two layers of the network have the same path; rename one: {listed(sorted(names))}."
         )
     adapters = {}
-    for name, its_rank in _ranks(network, dense, rank, where).items():
+    for name, its_rank in ranks_of(_OWNER, network, dense, rank, where).items():
         weight = weight_of(dense[name])
         if not eqx.is_inexact_array(weight) or jnp.iscomplexobj(weight):
             found = _checks.described(weight)
@@ -166,36 +166,36 @@ def adapt(
     return Adapted(adapters, _Frozen(network))
 
 
-def _ranks(network: PyTree, dense: dict[str, Any], rank: Any, where: Any) -> dict[str, int]:
-    """Rank of each selected layer, by path."""
+def ranks_of(owner: str, network: PyTree, dense: Mapping[str, Any], rank: Any, where: Any) -> dict[str, int]:
+    """Rank of each selected layer, by path; errors are those of ``owner``."""
     if where is None:
         layers = [name for name, node in dense.items() if is_dense(node)] or list(dense)
-        return dict.fromkeys(layers, _checks.whole(_OWNER, "rank", rank))
+        return dict.fromkeys(layers, _checks.whole(owner, "rank", rank))
     patterns = where if isinstance(where, list | tuple) else (where,)
     for pattern in patterns:
         if not (isinstance(pattern, str) or callable(pattern)):
             raise TypeError(
-                f"{_OWNER}: where must be a pattern such as 'layers.*', a function of path and shape, or a list of "
+                f"{owner}: where must be a pattern such as 'layers.*', a function of path and shape, or a list of "
                 f"them, found {_checks.described(pattern)}."
             )
     ranks = list(rank) if isinstance(rank, list | tuple) else [rank] * len(patterns)
     if len(ranks) != len(patterns):
         raise ValueError(
-            f"{_OWNER}: rank must be one number, or one for each of {len(patterns)} patterns, found {len(ranks)}."
+            f"{owner}: rank must be one number, or one for each of {len(patterns)} patterns, found {len(ranks)}."
         )
     found: dict[str, int] = {}
     for pattern, each in zip(patterns, ranks, strict=True):
         met = [name for name, node in dense.items() if meets(pattern, name, weight_of(node).shape)]
         if not met:
-            raise ValueError(f"{_OWNER}: {_unmet(pattern, network)}; it has {listed(list(dense))}.")
-        found = dict.fromkeys(met, _checks.whole(_OWNER, "rank", each)) | found
+            raise ValueError(f"{owner}: {_unmet(pattern, network)}; it has {listed(list(dense))}.")
+        found = dict.fromkeys(met, _checks.whole(owner, "rank", each)) | found
     return found
 
 
 def _unmet(pattern: Pattern, network: PyTree) -> str:
     """Say why a pattern matches no dense layer."""
     leaves = {_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(network)[0]}
-    known = [name for name, _ in _nodes_of(network)[0]]
+    known = [name for name, _ in nodes_of(network)[0]]
     if not isinstance(pattern, str):
         return "the function where= selects no dense layer of the network"
     if pattern in leaves:
@@ -206,7 +206,7 @@ def _unmet(pattern: Pattern, network: PyTree) -> str:
     return f"the pattern {pattern!r} matches no dense layer of the network{nearest(pattern, known)}"
 
 
-def _nodes_of(network: PyTree) -> tuple[list[tuple[str, Any]], Any]:
+def nodes_of(network: PyTree) -> tuple[list[tuple[str, Any]], Any]:
     """Named dense layers, normalisations and other leaves of a network, and its structure over them."""
     paths, structure = jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_node)
     return [(_name(path), node) for path, node in paths], structure
