@@ -216,6 +216,33 @@ def natural_gradients(facts: dict) -> list[str]:
     return [*lines, "", f"{note} of {facts['steps']} steps ({facts['machine']})."]
 
 
+def variational_steps(facts: dict) -> list[str]:
+    """Held-out accuracy and log probability, and the bound, by method and number of steps."""
+    lengths = list(dict.fromkeys(row["steps"] for row in facts["variational"]))
+    cells: dict[str, list[str]] = {}
+    for row in facts["variational"]:
+        text = f"{row['accuracy']:.3f}, {row['log_probability']:.2f}, {row['bound']:,.0f}".replace("-", "−")
+        cells.setdefault(row["method"], []).append(text)
+    return grid("method, rate", [f"{length:,} steps" for length in lengths], cells)
+
+
+def laplace_variances(facts: dict) -> list[str]:
+    """Held-out log probability of Laplace approximations by the variance of the prior."""
+
+    def text(scores: dict) -> str:
+        return f"{scores['log_probability']:.3f}".replace("-", "−")
+
+    variances = list(facts["laplace"][0]["variances"])
+    return grid(
+        "network, training",
+        ["network", *(f"variance {float(value):g}" for value in variances), "`maximised()`"],
+        {
+            r["network"]: [text(r["point"]), *map(text, r["variances"].values()), text(r["maximised"])]
+            for r in facts["laplace"]
+        },
+    )
+
+
 def laplace_torch(facts: dict) -> list[str]:
     """Evidence, agreement of predictions and time beside laplace-torch."""
 
@@ -693,6 +720,8 @@ TABLES = {
     "hadamard": ("hadamard", hadamard),
     "inferences": ("inferences", inferences),
     "laplace-torch": ("laplace_torch", laplace_torch),
+    "laplace-variances": ("gaussian_posteriors", laplace_variances),
+    "variational-steps": ("gaussian_posteriors", variational_steps),
     "adapters": ("adapters", adapters),
     "equal-cost": ("equal_cost", equal_cost),
     "movement-regression": ("movement", movement_regression),

@@ -317,3 +317,13 @@ def test_quality_marks_differences_of_pairs(monkeypatch):
     assert cells[" worse "].endswith(" ↓ ")
     assert "*" not in cells[" the same "]
     assert "↓" not in cells[" the same "]
+
+
+@pytest.mark.slow
+def test_gaussian_posteriors(tmp_path):
+    out = tmp_path / "figures.json"
+    run("benchmarks/gaussian_posteriors.py", "--lengths", "2", "--starts", "1", "--out", str(out))
+    facts = json.loads(out.read_text(encoding="utf-8"))
+    assert {row["method"].split(",")[0] for row in facts["variational"]} == {"`ivon`", "`noisy_kfac`"}
+    for row in facts["laplace"]:  # with the smallest variance the network itself
+        assert abs(row["point"]["log_probability"] - row["variances"]["0.003"]["log_probability"]) < 0.05
