@@ -322,8 +322,10 @@ def test_quality_marks_differences_of_pairs(monkeypatch):
 @pytest.mark.slow
 def test_gaussian_posteriors(tmp_path):
     out = tmp_path / "figures.json"
-    run("benchmarks/gaussian_posteriors.py", "--lengths", "2", "--starts", "1", "--out", str(out))
+    options = ["--lengths", "2", "--starts", "1", "--most-steps", "30", "--out", str(out)]
+    run("benchmarks/gaussian_posteriors.py", *options)
     facts = json.loads(out.read_text(encoding="utf-8"))
     assert {row["method"].split(",")[0] for row in facts["variational"]} == {"`ivon`", "`noisy_kfac`"}
-    for row in facts["laplace"]:  # with the smallest variance the network itself
-        assert abs(row["point"]["log_probability"] - row["variances"]["0.003"]["log_probability"]) < 0.05
+    for row in facts["laplace"]:  # with the smallest variance nearly the network itself
+        apart = {v: abs(s["log_probability"] - row["point"]["log_probability"]) for v, s in row["variances"].items()}
+        assert apart["0.003"] < min(apart["1.0"], 0.3)

@@ -16,6 +16,8 @@ from geodax.run.feeding import Feed
 from geodax.run.split import Split
 from geodax.run.starts import starting_positions
 
+_LARGE = 30.0  # root mean square of data that are not standardised
+
 
 def cause_of(
     algorithm: Sampler, feed: Feed | None, where: tuple, split: Split | None, chain_keys: Array, chain: int, at: int
@@ -58,7 +60,7 @@ def cause_of(
         )
     else:
         advice = f"a step size that is too large for the curvature (try a third of it), or {undefined}"
-    return f"{suspected(examples)}The usual cause is {advice}."
+    return f"{suspected(examples)}The usual cause is {advice}.{of_large_numbers(examples)}"
 
 
 def from_the_start(what: str, when: str, examples: PyTree) -> str:
@@ -80,6 +82,19 @@ def suspected(examples: PyTree) -> str:
                 return (
                     f"The data have NaN or infinity in {len(rows)} of {len(leaf)} examples ({name}), first in "
                     f"{rows[0]}: the likely cause, unless the log likelihood masks them. "
+                )
+    return ""
+
+
+def of_large_numbers(examples: PyTree) -> str:
+    """Say which of the examples are far from standardised; empty if none is."""
+    for name, leaf in zip(_tree.leaf_names(examples, "the array"), jax.tree.leaves(examples), strict=True):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and getattr(leaf, "is_fully_addressable", True):
+            size = float(np.sqrt(np.mean(np.square(np.asarray(leaf, np.float64)))))
+            if size > _LARGE:
+                return (
+                    f" The numbers of the data ({name}) have the root mean square {size:.3g}; standardised inputs and "
+                    "targets, with 1, suit the usual step sizes and priors."
                 )
     return ""
 

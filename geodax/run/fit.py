@@ -21,7 +21,7 @@ from geodax._types import Array, PRNGKey, PyTree
 from geodax.data.minibatches import batches, require_no_batches
 from geodax.run import hosts
 from geodax.run.driver import Checkpoints, Run, drive
-from geodax.run.failures import from_the_start, is_defined, suspected
+from geodax.run.failures import from_the_start, is_defined, of_large_numbers, suspected
 from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first_carry, history_of, is_exhausted
 from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
 from geodax.run.programs import compiled
@@ -243,7 +243,8 @@ def fit(
 
             if split is None and not hosts.is_several() and not is_defined(bound, parts, batch):
                 return from_the_start("bound", ", with the batch of that step", arrays)
-            return f"{suspected(arrays)}The usual cause is a learning rate that is too large (try a third of it)."
+            advice = "The usual cause is a learning rate that is too large (try a third of it)."
+            return f"{suspected(arrays)}{advice}{of_large_numbers(arrays)}"
 
         report = stack.enter_context(reporting(progress))
         signals = stack.enter_context(stop_signals())

@@ -136,6 +136,11 @@ class TestSteps:
         with pytest.raises(NonFiniteError, match=r"usual cause is a step size .*\(try a third of it\)") as caught:
             run(key, gx.sghmc(posterior(self.quartic), step_size=1.0), (X, LABELS))
         assert "start" not in str(caught.value)
+        assert "standardised" not in str(caught.value)
+
+    def test_data_that_are_not_standardised(self, key):
+        with pytest.raises(NonFiniteError, match=r"\(0\) have the root mean square .* standardised inputs and targets"):
+            run(key, gx.sghmc(posterior(self.quartic), step_size=1.0), (1000 * X, LABELS))
 
     def test_a_step_size_that_warmup_found(self, key):
         """After warm-up a wall appears, where the curvature is far above that for which the step size was found."""
