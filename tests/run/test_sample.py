@@ -131,6 +131,25 @@ class TestWhatIsKept:
                 expected = every[group][name].values[:, 2::3]
                 np.testing.assert_array_equal(values.values, expected, err_msg=name)
 
+    def test_attributes_count_all_iterations(self, key, tmp_path):
+        """Catches counts of the kept iterations alone, by which a thinned run looks cheap and free of divergences."""
+        algorithm = gx.nuts(lambda x: jnp.where(x[0] < 1.5, gaussian(x), -jnp.inf), step_size=0.4)
+        every = run(key, algorithm, num_samples=240)
+        steps, is_divergent = (every["sample_stats"][name].values for name in ("n_steps", "diverging"))
+        assert is_divergent[:, 40:].sum() > is_divergent[:, 44::5].sum() > 0
+        first = {"num_warmup": 40, "thinning": 5, "checkpoint": tmp_path / "run"}
+        run(key, algorithm, num_samples=20, **first)
+        for settings in ({"num_samples": 40, **first}, {"num_samples": 40, "num_warmup": 40, "thinning": 5}):
+            thinned = run(key, algorithm, **settings)
+            assert thinned.attrs["num_warmup_integration_steps"] == steps[:, :40].sum()
+            assert thinned.attrs["num_integration_steps"] == steps[:, 40:].sum()
+            assert thinned.attrs["num_divergences"] == is_divergent[:, 40:].sum()
+        assert open_draws(tmp_path / "run").attrs["num_divergences"] == is_divergent[:, 40:].sum()
+
+    def test_samplers_without_them_have_no_such_counts(self, key):
+        attributes = run(key, gx.sgrld(gaussian, step_size=0.1)).attrs
+        assert not {"num_integration_steps", "num_divergences"} & set(attributes)
+
     def test_keep_records_what_it_returns(self, key):
         kept = run(key, keep=lambda x: {"square": x**2, "total": jnp.sum(x)})["posterior"]
         position = run(key)["posterior"]["position"].values
