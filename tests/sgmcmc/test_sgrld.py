@@ -11,7 +11,7 @@ from scipy import stats
 import geodax as gx
 from geodax.sgmcmc import schedules
 from tests.marks import slow
-from tests.suites.stochastic import chain_means
+from tests.suites.stochastic import SquaredDistance, chain_means
 
 PRECISION = np.array([[2.0, 0.6], [0.6, 1.0]])
 
@@ -194,6 +194,11 @@ class TestWhatIsSampled:
         """With epsilon 1 the metric is 1 + |x|: (1 + 2 c) / (1 + c) with c = sqrt(2 / pi) where it is left out."""
         metric = gx.metrics.RMSProp(decay=0.0, epsilon=1.0, gamma=gamma)
         assert abs(variance(key, metric) - truth) < 0.05
+
+
+    def test_a_metric_with_a_divergence_of_its_own(self, key):
+        """Catches a divergence that is only added where it needs the curvature: the variance is then 2."""
+        assert abs(variance(key, SquaredDistance()) - 1.0) < 0.05
 
 
 class TestSettings:
