@@ -478,6 +478,20 @@ class TestBlackJAX:
         squares = (draws[:, 50:] ** 2).mean(axis=1).ravel()
         assert abs(squares.mean() - 4.0) < 5 * squares.std(ddof=1) / np.sqrt(squares.size)
 
+    @pytest.mark.parametrize(
+        ("init", "step", "message"),
+        [
+            (lambda x: {"position": x}, lambda k, s: (s, {}), "must have an attribute position.* found a dict"),
+            (SimpleState, lambda k, s: s, r"pair \(state, info\) .* found a SimpleState"),
+            (SimpleState, lambda k, s: (s.position, {}), r"pair \(state, info\) .* found \("),
+            (SimpleState, lambda k, s: (SimpleState(s.position[:2]), {}), r"position with shape \(2,\)"),
+            (SimpleState, lambda k, s: (SimpleState(s.position > 0), {}), "position .* and dtype bool, before"),
+        ],
+    )
+    def test_kernels_of_another_form_are_refused(self, key, init, step, message):
+        with pytest.raises(TypeError, match=message):
+            run(key, SimpleNamespace(init=init, step=step))
+
     def test_each_chain_draws_its_own_start(self, key):
         algorithm = SimpleNamespace(
             init=lambda position, rng_key: SimpleState(position + jax.random.normal(rng_key, position.shape)),
