@@ -186,8 +186,8 @@ def _divergences(stats: Mapping[str, np.ndarray], counted: int | None) -> Iterat
         yield Finding(
             "severe" if is_divergent.mean() > 0.01 else "warning",
             "Divergent trajectories",
-            f"{share(is_divergent)}{between} diverged: the integrator failed in a region of high curvature, which the draws "
-            "then miss, or met a log density that is not finite. There should be none.",
+            f"{share(is_divergent)}{between} diverged: the integrator failed in a region of high curvature, which the "
+            "draws then miss, or met a log density that is not finite. There should be none.",
             remedies.of_divergences(),
         )
 

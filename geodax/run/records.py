@@ -114,7 +114,8 @@ def _check_returned(state: Any, returned: Any) -> None:
     if not is_pair or jax.tree.structure(returned[0]) != jax.tree.structure(state):
         found = f"({', '.join(map(_checks.described, returned))})" if is_pair else _checks.described(returned)
         raise TypeError(f"{expected} {found}.")
-    for name, *leaves in zip(_tree.leaf_names(state, "state"), *map(jax.tree.leaves, (state, returned[0])), strict=True):
+    trees = map(jax.tree.leaves, (state, returned[0]))
+    for name, *leaves in zip(_tree.leaf_names(state, "state"), *trees, strict=True):
         kinds = [(jnp.shape(leaf), jax.dtypes.result_type(leaf)) for leaf in leaves]
         if kinds[0] != kinds[1]:
             (shape, dtype), (new_shape, new_dtype) = kinds
