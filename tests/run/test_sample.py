@@ -492,6 +492,17 @@ class TestBlackJAX:
         with pytest.raises(TypeError, match=message):
             run(key, SimpleNamespace(init=init, step=step))
 
+    def test_one_with_batches_says_so(self, key):
+        """The draw is the mean of the batch of all data, of any order."""
+        sampler = SimpleNamespace(init=SimpleState, step=lambda k, s, batch: (SimpleState(batch.mean(0)), {}))
+        data = jnp.arange(12.0).reshape(4, 3)
+        batches = gx.data.batches(data, batch_size=4)
+        with pytest.raises(ValueError, match="an attribute num_batches = 1"):
+            run(key, sampler, batches=batches)
+        sampler.num_batches = 1
+        draws = run(key, sampler, batches=batches)["posterior"]["position"].values
+        np.testing.assert_allclose(draws, np.broadcast_to([4.5, 5.5, 6.5], (2, 24, 3)))
+
     def test_each_chain_draws_its_own_start(self, key):
         algorithm = SimpleNamespace(
             init=lambda position, rng_key: SimpleState(position + jax.random.normal(rng_key, position.shape)),
