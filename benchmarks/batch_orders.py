@@ -9,6 +9,7 @@ The mean of N observations with unit noise under a flat prior, in batches of N /
 writes benchmarks/results/batch_orders.json, from which docs/tables.py writes its table.
 """
 
+import argparse
 import json
 import math
 import time
@@ -58,6 +59,7 @@ def simulated(order: str, step: float, friction: float) -> tuple[float, float]:
 
 def main() -> None:
     """Compute and simulate all variances."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     jax.config.update("jax_enable_x64", True)
     begun, rows = time.perf_counter(), []
     size = NUM_DATA // NUM_BATCHES

@@ -11,6 +11,7 @@ coordinates the posterior is standard normal, and so the noise of the gradients 
 are independent from step to step. All samplers forget a momentum over the same time, and a step costs one gradient.
 """
 
+import argparse
 import json
 import math
 import time
@@ -119,6 +120,7 @@ def candidates(coordinates, size, step, length):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     jax.config.update("jax_enable_x64", True)
     begun, rows = time.perf_counter(), []
     for coordinates, size in (("posterior", 100), ("raw", 100), ("posterior", 10)):

@@ -10,6 +10,7 @@ three dimensions to whose log density a constant is added.
 writes benchmarks/results/pitfalls.json, from which docs/tables.py writes its tables.
 """
 
+import argparse
 import json
 import platform
 from pathlib import Path
@@ -138,6 +139,7 @@ def rounding() -> list[dict]:
 
 def main() -> None:
     """Measure all four."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     facts = {
         "machine": platform.machine(),
         "versions": installed("jax", "jaxlib"),

@@ -44,6 +44,16 @@ def whole(owner: str, name: str, value: Any, *, least: int = 1, most: int = LARG
     return number
 
 
+def untraced(owner: str, name: str, value: Any) -> None:
+    """Raise TypeError for a traced number, whose value cannot be checked."""
+    if isinstance(value, Tracer):
+        raise TypeError(
+            f"{owner}: {argument(name)} must be a number, found a traced array, as under jax.jit or jax.vmap. There "
+            f"give a schedule, {name}=lambda iteration: value, to a stochastic-gradient sampler, or make one of the "
+            "others with any number and set its step size by algorithm.init(position)._replace(step_size=value)."
+        )
+
+
 def number(
     owner: str,
     name: str,
@@ -72,6 +82,7 @@ def number(
         TypeError: If the value is not a number.
         ValueError: If it is non-finite or out of bounds.
     """
+    untraced(owner, name, value)
     is_number = isinstance(value, int | float | np.number | np.ndarray | jax.Array) and not isinstance(value, bool)
     if is_number and (getattr(value, "shape", ()) != () or np.asarray(value).dtype.kind not in "iufO"):
         is_number = False

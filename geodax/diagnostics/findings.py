@@ -31,6 +31,7 @@ from geodax.diagnostics.summary import (
     Summary,
     SummaryRow,
     chains_and_draws,
+    divergences_between,
     draws_and_stats,
     rhats_with_sizes,
     statistic,
@@ -96,6 +97,7 @@ def check(
     Returns:
         The findings, the severe ones first; an empty list if there are none.
     """
+    counted = divergences_between(draws)
     draws, stats = draws_and_stats(draws, sample_stats)
     num_chains, num_draws = chains_and_draws(draws)
     still = {name: is_still(values) for name, values in draws.items() if 0 not in values.shape}
@@ -105,7 +107,7 @@ def check(
         *rounded_density(stats),
         *_chains_that_never_moved(still),
         *_stopped(stats),
-        *_divergences(stats),
+        *_divergences(stats, counted),
         *off_manifold(stats, residual_bound),
         *_few_draws(num_chains, num_draws, num_superchains),
         *(climbing or _energy(draws, stats)),
@@ -177,14 +179,15 @@ def _stopped(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
         )
 
 
-def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+def _divergences(stats: Mapping[str, np.ndarray], counted: int | None) -> Iterator[Finding]:
     is_divergent = statistic(stats, "is_divergent")
-    if is_divergent is not None and is_divergent.any():
+    if is_divergent is not None and (counted or is_divergent.any()):
+        between = "" if counted is None else f", and {counted} iterations of the whole run with those between draws,"
         yield Finding(
             "severe" if is_divergent.mean() > 0.01 else "warning",
             "Divergent trajectories",
-            f"{share(is_divergent)} diverged: the integrator failed in a region of high curvature, which the draws "
-            "then miss, or met a log density that is not finite. There should be none.",
+            f"{share(is_divergent)}{between} diverged: the integrator failed in a region of high curvature, which the "
+            "draws then miss, or met a log density that is not finite. There should be none.",
             remedies.of_divergences(),
         )
 

@@ -144,6 +144,7 @@ def summarize(
     Raises:
         ValueError: If ``points`` has a name that no variable has, or a variable that varies within a chain.
     """
+    counted = divergences_between(draws)
     draws, sample_stats = draws_and_stats(draws, sample_stats)
     num_chains, num_draws = chains_and_draws(draws)
     if num_superchains is not None:
@@ -153,7 +154,7 @@ def summarize(
     for name, values in draws.items():
         found = _rows(name, values, num_superchains)
         rows += [row._replace(**_NOT_DRAWN) for row in found] if name in estimated else found
-    return Summary(tuple(rows), num_chains, num_draws, _sampler_figures(sample_stats))
+    return Summary(tuple(rows), num_chains, num_draws, _sampler_figures(sample_stats, counted))
 
 
 def rhats_with_sizes(draws: Mapping[str, Any], rows: Sequence[SummaryRow]) -> tuple[np.ndarray, np.ndarray]:
@@ -201,6 +202,12 @@ def draws_and_stats(
     if hasattr(posterior, "data_vars"):
         draws, sample_stats = posterior, draws.get("sample_stats") if sample_stats is None else sample_stats
     return as_variables(draws), as_arrays(sample_stats or {})
+
+
+def divergences_between(draws: Any) -> int | None:
+    """Number of divergences of a thinned run, most of them between its draws; None for other draws."""
+    attributes = getattr(draws, "attrs", {})
+    return attributes.get("num_divergences") if attributes.get("thinning", 1) > 1 else None
 
 
 def as_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -362,7 +369,7 @@ def _standard_deviation(values: Float[np.ndarray, "chain draw number"]) -> Float
     return values.std(axis=(0, 1), ddof=1)
 
 
-def _sampler_figures(stats: Mapping[str, np.ndarray]) -> dict[str, float]:
+def _sampler_figures(stats: Mapping[str, np.ndarray], num_divergences: int | None) -> dict[str, float]:
     acceptance_rate = statistic(stats, "acceptance_rate")
     is_divergent = statistic(stats, "is_divergent")
     num_integration_steps = statistic(stats, "num_integration_steps")
@@ -372,7 +379,7 @@ def _sampler_figures(stats: Mapping[str, np.ndarray]) -> dict[str, float]:
     if acceptance_rate is not None:
         figures["mean acceptance rate"] = float(acceptance_rate.mean())
     if is_divergent is not None:
-        figures["divergences"] = float(is_divergent.sum())
+        figures["divergences"] = float(is_divergent.sum() if num_divergences is None else num_divergences)
     if num_integration_steps is not None:
         figures["mean number of integration steps"] = float(num_integration_steps.mean())
     if energy is not None and energy.shape[1] > 1:

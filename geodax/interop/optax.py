@@ -113,12 +113,15 @@ def langevin(
         dtype = scalar_dtype(params)
         rate = rates(state.count).astype(dtype)
         move = scaled(-rate, metric.apply_inverse_sqrt(used, updates))
+        heat = count = None
         if isinstance(tau, Tracer) or tau > 0:
             heat, count = (x.astype(dtype) if isinstance(x, Tracer) else x for x in (tau, count_data))
             spread = jnp.sqrt(2.0 * heat * rate / count)
             noise = standard_normal(jax.random.fold_in(state.key, state.count), params)
             move = _tree.add(move, scaled(spread, noise))
         moved = metric.apply_inverse_sqrt(used, move)
+        if heat is not None:
+            moved = _tree.add(moved, scaled(heat * rate / count, metric.drift(used, params)))
         if isinstance(num_waiting, Tracer) or num_waiting > 0:
             is_moving = state.count >= jnp.asarray(num_waiting).astype(jnp.int32)
             moved = jax.tree.map(lambda m: jnp.where(is_moving, m, jnp.zeros_like(m)), moved)

@@ -35,7 +35,7 @@ def nuts(
         max_num_doublings: A trajectory has at most ``2**max_num_doublings - 1`` leapfrog steps.
         mass_matrix: What warm-up learns of the posterior covariance of the Euclidean entries: ``"diagonal"`` (standard
             deviations), ``"dense"`` (all correlations; :math:`O(d^2)` work per step for :math:`d` entries) or
-            ``"low_rank"`` (the 16 directions that deviate most from the diagonal, :math:`O(d)` work), both from draws
+            ``"low_rank"`` (the 32 directions that deviate most from the diagonal, :math:`O(d)` work), both from draws
             and gradients. None is ``"low_rank"``, or ``"diagonal"`` for more than 10,000 entries. A leaf on another
             manifold has a single scale. With a given ``step_size`` nothing is learned.
         target_acceptance_rate: Target of the warm-up; raise it to 0.9 or 0.95 if there are divergences.

@@ -70,6 +70,7 @@ class Totals(NamedTuple):
 
     acceptance: Any
     divergences: Any
+    steps: Any  # integration steps
     failed_at: Any  # first non-finite iteration, or NEVER
 
 
@@ -180,7 +181,7 @@ def build_advance(
         shapes = jax.eval_shape(lambda s: jax.vmap(lambda s, i: records(keep, s, i))(*iterate(s, start)), states)
         buffer = jax.tree.map(lambda s: jnp.zeros((buffer_length, *s.shape), s.dtype), shapes)
         none = jnp.zeros(num_chains, jnp.int32)
-        totals = Totals(jnp.zeros(num_chains), none, none + NEVER)
+        totals = Totals(jnp.zeros(num_chains), none, none, none + NEVER)
         return jax.lax.fori_loop(start, stop, body, (states, adaptation_states, totals, buffer))
 
     over_mesh = over_chains(advance, mesh, is_joint, placement)
@@ -227,9 +228,11 @@ def _add_totals(totals: Totals, infos: Any, iteration: Array) -> Totals:
     is_finite = getattr(infos, "is_finite", None)
     acceptance = getattr(infos, "acceptance_rate", None)
     divergent = getattr(infos, "is_divergent", None)
+    steps = getattr(infos, "num_integration_steps", None)
     return Totals(
         totals.acceptance if acceptance is None else totals.acceptance + acceptance.astype(totals.acceptance.dtype),
         totals.divergences if divergent is None else totals.divergences + divergent.astype(jnp.int32),
+        totals.steps if steps is None else totals.steps + steps.astype(jnp.int32),
         totals.failed_at
         if is_finite is None
         else jnp.minimum(totals.failed_at, jnp.where(is_finite, NEVER, iteration).astype(jnp.int32)),

@@ -30,6 +30,8 @@ class SamplingRun(Run):
         num_warmup: Number of warm-up iterations, the first of all.
         thinning: Number of iterations between draws.
         divergences: Number of divergent iterations after warm-up.
+        steps: Number of integration steps after warm-up, of all chains.
+        warmup_steps: The same during warm-up.
         acceptance: Sum of the acceptance rates of a phase, averaged over chains.
         averaged: Number of iterations in that sum.
         compile_seconds: Compilation time.
@@ -38,11 +40,13 @@ class SamplingRun(Run):
     num_warmup: int = 0
     thinning: int = 1
     divergences: int = 0
+    steps: int = 0
+    warmup_steps: int = 0
     acceptance: float = 0.0
     averaged: int = 0
     compile_seconds: float = 0.0
 
-    counters = ("iteration", "seconds", "divergences")
+    counters = ("iteration", "seconds", "divergences", "steps", "warmup_steps")
 
     @property
     def num_draws(self) -> int:
@@ -114,8 +118,12 @@ class ChainChunks(Chunks):
             run.acceptance, run.averaged = 0.0, 0
         run.acceptance += float(totals.acceptance.sum()) / totals.acceptance.size
         run.averaged += stop - start
+        steps = int(totals.steps.sum(dtype=np.int64))
         if start >= run.num_warmup:
             run.divergences += int(totals.divergences.sum())
+            run.steps += steps
+        else:
+            run.warmup_steps += steps
 
     def _write(self, stop: int) -> None:
         run, draws = self.run, self.draws
@@ -190,6 +198,11 @@ def result_of(
         "compile_seconds": run.compile_seconds,
         "sampling_seconds": run.seconds,
     }
+    statistics = shapes["sample_stats"]
+    if "diverging" in statistics:
+        attributes["num_divergences"] = run.divergences
+    if "n_steps" in statistics:
+        attributes |= {"num_integration_steps": run.steps, "num_warmup_integration_steps": run.warmup_steps}
     draws.describe(attributes)
     groups: Mapping[str, Mapping[str, Any]] = draws.read(run.num_draws)
     if hosts.is_several() and not isinstance(draws, MemoryDraws | ShardedDraws):

@@ -93,7 +93,8 @@ def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
         if batches is not None:
             raise ValueError(
                 "sample: this sampler takes no batches: its log density does not depend on data that are drawn anew. "
-                "Leave batches out, or give sghmc or sgrld a Posterior."
+                "Leave batches out, or give sghmc or sgrld a Posterior. A sampler of your own, whose step takes a "
+                "batch as third argument, says so by an attribute num_batches = 1."
             )
         return None
     if batches is None:

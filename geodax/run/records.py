@@ -67,7 +67,8 @@ def record_shapes(
         data: Data of the feed.
 
     Raises:
-        TypeError, ValueError: If ``keep`` returns something other than arrays of numbers with names of their own.
+        TypeError, ValueError: If ``keep`` returns something other than arrays of numbers with names of their own, or
+            ``step`` something other than a state like the one before and an info.
     """
 
     def checked(position: Position) -> PyTree:
@@ -95,13 +96,32 @@ def record_shapes(
             drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
             batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
         one_state = jax.tree.map(lambda x: x[0], states)
-        return records(checked, *step(jax.random.key(0), one_state, *batch))
+        returned = step(jax.random.key(0), one_state, *batch)
+        _check_returned(one_state, returned)
+        return records(checked, *returned)
 
     shapes = jax.eval_shape(one, states, chain_keys, data)
     return {
         group: {name: (tuple(s.shape), np.dtype(s.dtype)) for name, s in variables.items()}
         for group, variables in shapes.items()
     }
+
+
+def _check_returned(state: Any, returned: Any) -> None:
+    """Require a pair of a state like the one before, and an info."""
+    expected = "sample: step must return a pair (state, info) with a state like that of init, found"
+    is_pair = isinstance(returned, tuple) and len(returned) == 2
+    if not is_pair or jax.tree.structure(returned[0]) != jax.tree.structure(state):
+        found = f"({', '.join(map(_checks.described, returned))})" if is_pair else _checks.described(returned)
+        raise TypeError(f"{expected} {found}.")
+    trees = map(jax.tree.leaves, (state, returned[0]))
+    for name, *leaves in zip(_tree.leaf_names(state, "state"), *trees, strict=True):
+        kinds = [(jnp.shape(leaf), jax.dtypes.result_type(leaf)) for leaf in leaves]
+        if kinds[0] != kinds[1]:
+            (shape, dtype), (new_shape, new_dtype) = kinds
+            raise TypeError(
+                f"{expected} {name} with shape {new_shape} and dtype {new_dtype}, before with {shape} and {dtype}."
+            )
 
 
 def check_names(shapes: dict[str, dict[str, tuple]]) -> None:

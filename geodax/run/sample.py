@@ -145,8 +145,10 @@ def sample(
     Returns:
         An ``xarray.DataTree`` in ArviZ's layout: ``posterior`` has one variable per leaf, named by its path
         (a bare array is called ``position``), with dimensions chain and draw first; ``sample_stats`` has
-        ``acceptance_rate``, ``diverging``, ``energy``, ``n_steps``, ``residual``, ``lp`` and ``step_size``;
-        ``adaptation`` has what warm-up has tuned, one value per chain, for ``warm_start``.
+        ``acceptance_rate``, ``diverging``, ``energy``, ``n_steps``, ``residual``, ``lp`` and ``step_size`` of the
+        iterations that are kept; ``adaptation`` has what warm-up has tuned, one value per chain, for ``warm_start``.
+        Attributes count all iterations of all chains: ``num_divergences``, ``num_integration_steps`` (both after
+        warm-up), ``num_warmup_integration_steps``; ``sampling_seconds`` include warm-up, but not ``compile_seconds``.
 
     Raises:
         StartError: If a chain cannot start.

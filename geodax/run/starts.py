@@ -319,8 +319,14 @@ def check_states(states: Any, split: Split | None = None) -> None:
         split: How the positions are split over devices, or None.
 
     Raises:
+        TypeError: If the states have no position.
         StartError: If one is non-finite; the message names the chain and, for a gradient, the leaf.
     """
+    if not hasattr(states, "position"):
+        raise TypeError(
+            f"sample: the states of a sampler must have an attribute position, as those of BlackJAX have, found "
+            f"{_checks.described(states)} from its init. Use a NamedTuple with a field of this name."
+        )
     logdensity = getattr(states, "logdensity", None)
     if logdensity is not None:
         values = np.asarray(fetch(logdensity, None if split is None else split.mesh))

@@ -157,6 +157,7 @@ def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = No
 
 def as_number(sampler: str, name: str, value: Any, *, least: float | None = None) -> float:
     """Convert a finite number in its range to a float; see :func:`as_schedule`."""
+    _checks.untraced(sampler, name, value)
     wrong = f"{sampler}: {argument(name)} must be a number, found {_checks.described(value)}."
     if isinstance(value, (str, bytes)):  # float() would parse them
         raise TypeError(wrong)

@@ -72,7 +72,7 @@ from geodax.sgmcmc.control_variates import with_arrays
 from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, inner_batch, looks_finite
 from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
-from geodax.sgmcmc.metrics import AbstractMetric
+from geodax.sgmcmc.metrics import AbstractMetric, Frozen, Identity
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
@@ -380,7 +380,8 @@ def _check_metric(metric: Any) -> None:
         raise TypeError(
             f"sghmc: metric must be one of gx.metrics, such as gx.metrics.RMSProp(), found {_checks.described(metric)}."
         )
-    if metric.needs_curvature or not metric.is_steady:
+    has_divergence = metric.has_exact_drift and not isinstance(metric, Identity | Frozen)
+    if metric.needs_curvature or has_divergence or not metric.is_steady:
         reason = "needs its divergence, which sghmc does not add" if metric.is_steady else "follows the gradient"
         raise ValueError(
             f"sghmc: the metric {type(metric).__name__} {reason}, so draws would not follow the target. Pass "

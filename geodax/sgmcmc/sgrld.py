@@ -154,8 +154,10 @@ def sgrld(
             noise = standard_normal(key_noise, position)
             move = _tree.add(move, scaled(jnp.sqrt(2.0 * temperature * step_size), noise))
         moved = _tree.add(position, metric.apply_inverse_sqrt(used, move))
-        if metric.needs_curvature and not is_training:
-            curvature = Curvature(mean_gradient, product, key_probe, step_size * target.num_data)
+        if not is_training:
+            curvature = None
+            if metric.needs_curvature:
+                curvature = Curvature(mean_gradient, product, key_probe, step_size * target.num_data)
             drift = metric.drift(used, position, curvature)
             moved = _tree.add(moved, scaled(temperature * step_size, drift))
         info = StochasticInfo(

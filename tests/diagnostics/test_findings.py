@@ -744,3 +744,21 @@ def test_a_summary_that_was_made_already_is_used(draws):
     high = dataclasses.replace(summary, rows=(summary.rows[0]._replace(rhat=1.5),))
     assert titles(check(draws, summary=summary)) == []
     assert titles(check(draws, summary=high)) == ["Chains that disagree"]
+
+
+def test_divergences_between_the_draws_of_a_thinned_run_are_found(draws):
+    """Catches a run that looks free of divergences because none of them is that of a draw."""
+    stats = {"diverging": (("chain", "draw"), np.zeros((4, 500), bool))}
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": xr.Dataset({"angle": (("chain", "draw"), draws["angle"])}),
+            "sample_stats": xr.Dataset(stats),
+        }
+    )
+    tree.attrs = {"thinning": 10, "num_divergences": 7}
+    (finding,) = check(tree)
+    assert finding.title == "Divergent trajectories"
+    assert "7 iterations of the whole run" in finding.detail
+    assert "divergences: 7" in str(summarize(tree))
+    tree.attrs["num_divergences"] = 0
+    assert check(tree) == []

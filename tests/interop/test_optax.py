@@ -8,6 +8,7 @@ import pytest
 
 import geodax as gx
 from geodax.interop.optax import langevin
+from tests.suites.stochastic import SquaredDistance
 
 METRICS = {
     "identity": gx.metrics.Identity(),
@@ -54,6 +55,21 @@ def test_the_noise_has_the_variance_of_its_formula(key):
     truth = 2 * tau * rate / NUM_DATA
     assert abs(np.var(updates) / truth - 1) < 4 * np.sqrt(2 / count)
     assert abs(np.corrcoef(updates, again)[0, 1]) < 4 / np.sqrt(count)
+
+
+def test_a_metric_with_a_divergence_of_its_own(key):
+    """A standard normal for each of 2,000 numbers; without the divergence the variance is 2."""
+    optimiser = langevin(SquaredDistance(), 0.02 * NUM_DATA, num_data=NUM_DATA, key=key)
+    start = jax.random.normal(jax.random.fold_in(key, 1), (2000,))
+
+    def step(carry, _):
+        position, state = carry
+        updates, state = optimiser.update(position / NUM_DATA, state, position)
+        position = optax.apply_updates(position, updates)
+        return (position, state), jnp.mean(position**2)
+
+    _, squares = jax.lax.scan(step, (start, optimiser.init(start)), length=2000)
+    assert abs(float(squares[500:].mean()) - 1.0) < 0.05
 
 
 def test_a_metric_that_needs_a_hessian_is_refused(key):

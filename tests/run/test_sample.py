@@ -131,6 +131,25 @@ class TestWhatIsKept:
                 expected = every[group][name].values[:, 2::3]
                 np.testing.assert_array_equal(values.values, expected, err_msg=name)
 
+    def test_attributes_count_all_iterations(self, key, tmp_path):
+        """Catches counts of the kept iterations alone, by which a thinned run looks cheap and free of divergences."""
+        algorithm = gx.nuts(lambda x: jnp.where(x[0] < 1.5, gaussian(x), -jnp.inf), step_size=0.4)
+        every = run(key, algorithm, num_samples=240)
+        steps, is_divergent = (every["sample_stats"][name].values for name in ("n_steps", "diverging"))
+        assert is_divergent[:, 40:].sum() > is_divergent[:, 44::5].sum() > 0
+        first = {"num_warmup": 40, "thinning": 5, "checkpoint": tmp_path / "run"}
+        run(key, algorithm, num_samples=20, **first)
+        for settings in ({"num_samples": 40, **first}, {"num_samples": 40, "num_warmup": 40, "thinning": 5}):
+            thinned = run(key, algorithm, **settings)
+            assert thinned.attrs["num_warmup_integration_steps"] == steps[:, :40].sum()
+            assert thinned.attrs["num_integration_steps"] == steps[:, 40:].sum()
+            assert thinned.attrs["num_divergences"] == is_divergent[:, 40:].sum()
+        assert open_draws(tmp_path / "run").attrs["num_divergences"] == is_divergent[:, 40:].sum()
+
+    def test_samplers_without_them_have_no_such_counts(self, key):
+        attributes = run(key, gx.sgrld(gaussian, step_size=0.1)).attrs
+        assert not {"num_integration_steps", "num_divergences"} & set(attributes)
+
     def test_keep_records_what_it_returns(self, key):
         kept = run(key, keep=lambda x: {"square": x**2, "total": jnp.sum(x)})["posterior"]
         position = run(key)["posterior"]["position"].values
@@ -458,6 +477,31 @@ class TestBlackJAX:
         draws = run(key, algorithm, jnp.ones(3), num_samples=2000, num_chains=4)["posterior"]["position"].values
         squares = (draws[:, 50:] ** 2).mean(axis=1).ravel()
         assert abs(squares.mean() - 4.0) < 5 * squares.std(ddof=1) / np.sqrt(squares.size)
+
+    @pytest.mark.parametrize(
+        ("init", "step", "message"),
+        [
+            (lambda x: {"position": x}, lambda k, s: (s, {}), "must have an attribute position.* found a dict"),
+            (SimpleState, lambda k, s: s, r"pair \(state, info\) .* found a SimpleState"),
+            (SimpleState, lambda k, s: (s.position, {}), r"pair \(state, info\) .* found \("),
+            (SimpleState, lambda k, s: (SimpleState(s.position[:2]), {}), r"position with shape \(2,\)"),
+            (SimpleState, lambda k, s: (SimpleState(s.position > 0), {}), "position .* and dtype bool, before"),
+        ],
+    )
+    def test_kernels_of_another_form_are_refused(self, key, init, step, message):
+        with pytest.raises(TypeError, match=message):
+            run(key, SimpleNamespace(init=init, step=step))
+
+    def test_one_with_batches_says_so(self, key):
+        """The draw is the mean of the batch of all data, of any order."""
+        sampler = SimpleNamespace(init=SimpleState, step=lambda k, s, batch: (SimpleState(batch.mean(0)), {}))
+        data = jnp.arange(12.0).reshape(4, 3)
+        batches = gx.data.batches(data, batch_size=4)
+        with pytest.raises(ValueError, match="an attribute num_batches = 1"):
+            run(key, sampler, batches=batches)
+        sampler.num_batches = 1
+        draws = run(key, sampler, batches=batches)["posterior"]["position"].values
+        np.testing.assert_allclose(draws, np.broadcast_to([4.5, 5.5, 6.5], (2, 24, 3)))
 
     def test_each_chain_draws_its_own_start(self, key):
         algorithm = SimpleNamespace(

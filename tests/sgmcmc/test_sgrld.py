@@ -11,7 +11,7 @@ from scipy import stats
 import geodax as gx
 from geodax.sgmcmc import schedules
 from tests.marks import slow
-from tests.suites.stochastic import chain_means
+from tests.suites.stochastic import SquaredDistance, chain_means
 
 PRECISION = np.array([[2.0, 0.6], [0.6, 1.0]])
 
@@ -194,6 +194,10 @@ class TestWhatIsSampled:
         """With epsilon 1 the metric is 1 + |x|: (1 + 2 c) / (1 + c) with c = sqrt(2 / pi) where it is left out."""
         metric = gx.metrics.RMSProp(decay=0.0, epsilon=1.0, gamma=gamma)
         assert abs(variance(key, metric) - truth) < 0.05
+
+    def test_a_metric_with_a_divergence_of_its_own(self, key):
+        """Catches a divergence that is only added where it needs the curvature: the variance is then 2."""
+        assert abs(variance(key, SquaredDistance()) - 1.0) < 0.05
 
 
 class TestSettings:
@@ -380,6 +384,27 @@ class TestSettings:
     def test_a_temperature_is_a_number(self, sampler, temperature):
         with pytest.raises(TypeError, match="temperature must be a number"):
             inspect.unwrap(sampler)(gaussian, step_size=0.1, temperature=temperature)
+
+    @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc, gx.sgnht, gx.hmc, gx.nuts, gx.mclmc])
+    def test_a_traced_number_is_refused_with_the_way_out(self, sampler, without_type_checks):
+        with pytest.raises(TypeError, match=r"step_size must be a number, found a traced array.*_replace\(step_size"):
+            jax.vmap(lambda h: sampler(gaussian, step_size=h).init(jnp.zeros(2)))(jnp.ones(3))
+
+    def test_a_grid_of_traced_schedules(self, key):
+        """One step from rest in each row has the standard deviation sqrt(2 h)."""
+        steps = jnp.array([0.01, 0.04])
+
+        def moved(h):
+            algorithm = gx.sgrld(lambda x: 0.0 * jnp.sum(x), step_size=lambda _: h)
+            return algorithm.step(jax.random.key(0), algorithm.init(jnp.zeros(50)))[0].position
+
+        noise = jax.vmap(moved)(steps)
+        np.testing.assert_allclose(noise[1], 2 * noise[0], rtol=1e-6)
+
+    def test_sghmc_takes_a_metric_with_a_divergence_only_frozen(self):
+        with pytest.raises(ValueError, match="SquaredDistance needs its divergence, which sghmc does not add"):
+            gx.sghmc(gaussian, metric=SquaredDistance(), step_size=0.1)
+        gx.sghmc(gaussian, metric=gx.metrics.Frozen(SquaredDistance(), after=3), step_size=0.1)
 
     @pytest.mark.thorough
     def test_a_metric_is_a_mass_for_sghmc(self, key):

@@ -6,6 +6,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import geodax as gx
+
+
+class SquaredDistance(gx.metrics.AbstractMetric):
+    """The diagonal metric 1 + x^2 of the current position, with its divergence in closed form."""
+
+    has_exact_drift = True
+
+    def init(self, position):
+        return position
+
+    def update(self, state, position, grad):
+        return position
+
+    def apply_inverse(self, state, u):
+        return u / (1 + state**2)
+
+    def apply_inverse_sqrt(self, state, z):
+        return z / jnp.sqrt(1 + state**2)
+
+    def drift(self, state, position, curvature=None):
+        return -2 * state / (1 + state**2) ** 2
+
 
 class Bias(NamedTuple):
     """Averages of independent chains against the truth, each in units of the target's standard deviation.

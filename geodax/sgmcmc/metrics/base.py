@@ -48,7 +48,8 @@ class AbstractMetric(eqx.Module):
 
     Attributes:
         has_exact_drift: Whether :meth:`drift` returns the divergence of the inverse metric (up to an unbiased estimate)
-            and does not leave it out.
+            and does not leave it out. :func:`geodax.sghmc` adds no divergence, and accepts such a metric only inside
+            :class:`Frozen`.
         needs_curvature: Whether :meth:`drift` needs the curvature, which costs one product with the Hessian per step.
         is_lagged: Whether a step uses only the metric of the gradients before it.
         is_steady: Whether the metric changes slowly enough to work with momentum while it learns, without the
@@ -79,11 +80,17 @@ class AbstractMetric(eqx.Module):
 
     @abc.abstractmethod
     def apply_inverse_sqrt(self, state: PyTree, z: PyTree) -> PyTree:
-        """Compute ``G^{-1/2} z`` with the symmetric root: two applications equal :meth:`apply_inverse`."""
+        """Compute ``G^{-1/2} z`` with the symmetric root: two applications equal :meth:`apply_inverse`.
+
+        A Cholesky factor is another root, with which steps go in wrong directions.
+        """
 
     @abc.abstractmethod
     def drift(self, state: PyTree, position: Position, curvature: Curvature | None = None) -> PyTree:
-        """Compute the divergence of ``G^{-1}``, or return zeros if the metric leaves it out."""
+        """Compute the divergence of ``G^{-1}``, or return zeros if it vanishes or the metric leaves it out.
+
+        ``curvature`` is None unless the metric says ``needs_curvature``.
+        """
 
 
 class Identity(AbstractMetric):
