@@ -334,6 +334,44 @@ def test_chosen_columns_pass_by_mistakes_in_others(write):
     assert read_table(path, columns=["a"]).names == ("a",)
 
 
+@pytest.mark.parametrize(
+    ("cells", "code"),
+    [
+        ([4, 7, -999, 9, -999, 5], "-999"),
+        ([4.5, 7, 99.9, 9, 99.9, 5], "99.9"),
+        ([31, 45, 9999, 52, 9999, 28], "9999"),
+        ([4, 7, -9, -9, -3, 5], None),  # one of many negative numbers
+        ([98, 99, 99, 97, 95, 90], None),
+        ([4, 7, 5, 6, -999, 5], None),  # once: a typo or an outlier
+        ([1, 999, 1, 999, 1, 999], None),  # two values
+    ],
+)
+def test_codes_for_missing_cells_are_named(write, cells, code):
+    table = read_table(write("a,x\n" + "".join(f"{k},{cell}\n" for k, cell in enumerate(cells))))
+    assert table.values[:, 1].tolist() == cells
+    found = [note for note in table.notes if "--missing" in note]
+    assert found == [
+        f"Column 'x' has {code} in 2 rows, far from its other values. If it means a missing cell, use --missing={code}."
+    ] * (code is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("name,kg,cm\n,mass,height\na,70,180\nb,60,170\nc,65,175\n", 2),
+        ("kg,cm\n70,180\n60,170\n65,175\nSource: own,\n", 5),
+    ],
+)
+def test_lines_that_are_no_rows_are_to_be_removed(write, text, line):
+    with pytest.raises(
+        TableError, match=f"line {line}, .*If the line is a second header, a total or a note, remove it"
+    ):
+        read_table(write(text))
+    with pytest.raises(TableError) as raised:
+        read_table(write("kg,cm\n70,180\n60,170\nx,175\n61,171\n62,172\n63,173\n"))
+    assert "second header" not in str(raised.value)
+
+
 def test_a_column_that_is_chosen_twice_counts_once(write):
     table = read_table(write("a,b,c\n1,2,4\n3,4,4\n5,7,4\n"), columns=["a", "b", "a"])
     assert table.names == ("a", "b")
@@ -710,6 +748,14 @@ def test_matching_by_position(write):
 def test_matching_refuses(write, text, message):
     with pytest.raises(TableError, match=message):
         match_columns(read_table(write(text)), ["height", "weight"])
+
+
+def test_missing_columns_are_named_before_text(write):
+    new = read_table(write("a,b\n1,yes\n2,maybe\n3,no\n"), keep_constant=True)
+    with pytest.raises(TableError, match="expected the columns 'a', 'b', 'c', but 'c' is missing"):
+        match_columns(new, ["a", "b", "c"])
+    with pytest.raises(TableError, match="column 'b' must be numeric, but is text"):
+        match_columns(new, ["a", "b"])
 
 
 # --- NumPy files
