@@ -45,6 +45,7 @@ def test_sums_and_means_are_left_out(tmp_path, below, found):
         ("World", 3.9, 210),  # near the means
         ("g", _SUMS[0] * 1.01, 1200),  # near the sums
         ("g", 4.3, 224),  # the means as far as such digits tell, which happens by chance
+        ("g", _MEANS[0], 300),  # imputed
         ("g", "", ""),
     ],
 )

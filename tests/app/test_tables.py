@@ -750,6 +750,22 @@ def test_matching_refuses(write, text, message):
         match_columns(read_table(write(text)), ["height", "weight"])
 
 
+@pytest.mark.parametrize("below", ["Source: own", "Source: own\n\n* per head", '"Source: us, 1975"'])
+def test_texts_below_a_table_are_left_out(write, below):
+    table = read_table(write(f"a,b\n1,2\n3,4\n5,6\n\n{below}\n"))
+    assert table.values.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert list(table.lines) == [2, 3, 4]
+    assert any(note.startswith("Left out below the table: 'Source: ") for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("a,b\n1,2\nx\n3,4\n", 3), ("a,b\n1,2\n3\n", 3), ("a,b\n1,2\nx\n3\n5,6\n7,8\n", 3)]
+)
+def test_short_lines_inside_a_table_are_no_notes(write, text, line):
+    with pytest.raises(TableError, match=f"line {line}: expected 2 cells as on line 1, found 1.*no row, remove it"):
+        read_table(write(text))
+
+
 def test_missing_columns_are_named_before_text(write):
     new = read_table(write("a,b\n1,yes\n2,maybe\n3,no\n"), keep_constant=True)
     with pytest.raises(TableError, match="expected the columns 'a', 'b', 'c', but 'c' is missing"):

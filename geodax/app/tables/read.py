@@ -182,7 +182,7 @@ def _compare_forms(
         elif not old and unit != new:
             notes.append(f"Column {name!r} has the unit {unit} here, but had none in the fit: only the numbers count.")
         else:
-            had, unit = (form or "plain numbers" for form in (had, unit))
+            had, unit = (form.replace(WITHOUT, "numbers with ", 1) or "plain numbers" for form in (old, new))
             raise TableError(
                 f"{path}: column {name!r} was read as {had} in the fit, found {unit}. Write it as in the fitted table"
             )

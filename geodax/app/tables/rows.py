@@ -98,12 +98,13 @@ def find_layout(
     return _named(file.path, rows, delimiter, header, missing, notes, of_fit)
 
 
-def row_lines(file: TextFile, layout: Layout) -> array:
-    """Return the line on which each row below the header begins, 0 for a row with only empty cells.
+def row_lines(file: TextFile, layout: Layout, notes: list[str]) -> array:
+    """Return the line on which each row below the header begins, 0 for one with only empty cells or below the table.
 
     Args:
         file: The text.
         layout: Its layout.
+        notes: List that receives a note on single texts below the table.
 
     Returns:
         One number per row.
@@ -113,6 +114,7 @@ def row_lines(file: TextFile, layout: Layout) -> array:
     """
     width, found, held, row = len(layout.names), array("q"), [], []
     line, end = 0, layout.start
+    below: list[tuple[int, str]] = []
 
     def watched(lines: Iterable[str]) -> Iterator[str]:
         for text in lines:
@@ -127,17 +129,25 @@ def row_lines(file: TextFile, layout: Layout) -> array:
                 held.clear()
                 line, end = end + 1, layout.start + reader.line_num
                 is_row = any(map(str.strip, cells))
-                if is_row and (len(cells) < width or any(map(str.strip, cells[width:]))):
+                is_text = len(cells) == 1 < width and is_row and not is_numeric(cells[0].strip())
+                if is_text:
                     _require_closed(file.path, line, row, layout.delimiter)
+                    below.append((line, cells[0].strip()))
+                elif is_row and (below or len(cells) < width or any(map(str.strip, cells[width:]))):
+                    _require_closed(file.path, line, row, layout.delimiter)
+                    wrong, number = (below[0][0], 1) if below else (line, len(cells))
                     raise TableError(
-                        f"{file.path}, line {line}: expected {width} cells as on line {layout.first_line}, found "
-                        f"{len(cells)}. Quote cells that contain the delimiter, leave missing cells empty between two "
-                        "delimiters, or set the delimiter if it is another one"
+                        f"{file.path}, line {wrong}: expected {width} cells as on line {layout.first_line}, found "
+                        f"{number}. Quote cells that contain the delimiter, leave missing cells empty between two "
+                        "delimiters, or set the delimiter if it is another one. If the line is no row, remove it"
                     )
-                found.append(line if is_row else 0)
+                found.append(line if is_row and not is_text else 0)
         except csv.Error:  # a cell that is too long
             raise TableError(_UNCLOSED.format(file.path, end + 1)) from None
     _require_closed(file.path, line, row, layout.delimiter)
+    if below:
+        many = f" and {len(below) - 1} more" * (len(below) > 1)
+        notes.append(f"Left out below the table: {short(below[0][1])} on line {below[0][0]}{many}.")
     return found
 
 

@@ -51,7 +51,7 @@ def without_summary(
 
 
 def _is_summary(above: Sequence[np.ndarray], row: Sequence[float]) -> bool:
-    """Whether half of the numbers of a row are sums or means, and not by chance."""
+    """Whether half of the numbers of a row are sums, or all are means, and not by chance."""
     num_cells, num_sums, num_means, chance = 0, 0, 0, 1.0
     for column, cell in zip(above, row, strict=True):
         x = column[~np.isnan(column)]
@@ -68,4 +68,5 @@ def _is_summary(above: Sequence[np.ndarray], row: Sequence[float]) -> bool:
         if abs(cell - mean) <= error:
             num_means += 1
             chance *= min(1.0, 2 * error / spread)
-    return 2 * (num_sums + num_means) >= max(num_cells, 1) and (num_sums > 0 or chance < _CHANCE)
+    are_sums = num_sums > 0 and 2 * (num_sums + num_means) >= num_cells
+    return are_sums or (num_means == num_cells > 0 and chance < _CHANCE)  # some means are in rows that were imputed
