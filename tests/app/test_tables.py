@@ -758,6 +758,12 @@ def test_texts_below_a_table_are_left_out(write, below):
     assert any(note.startswith("Left out below the table: 'Source: ") for note in table.notes)
 
 
+def test_commas_in_a_later_text_below_a_table_part_no_cells(write):
+    table = read_table(write("a,b,c\n1,2,3\n4,5,7\n7,8,8\n9,8,1\nSource: own\nper 100,000\n"))
+    assert len(table.values) == 4
+    assert "Left out below the table: 'Source: own' on line 6 and 1 more." in table.notes
+
+
 @pytest.mark.parametrize(
     ("text", "line"), [("a,b\n1,2\nx\n3,4\n", 3), ("a,b\n1,2\n3\n", 3), ("a,b\n1,2\nx\n3\n5,6\n7,8\n", 3)]
 )

@@ -129,7 +129,8 @@ def row_lines(file: TextFile, layout: Layout, notes: list[str]) -> array:
                 held.clear()
                 line, end = end + 1, layout.start + reader.line_num
                 is_row = any(map(str.strip, cells))
-                is_text = len(cells) == 1 < width and is_row and not is_numeric(cells[0].strip())
+                is_short = len(cells) < width and (len(cells) == 1 or len(below) > 0)
+                is_text = is_row and is_short and not is_numeric(cells[0].strip())
                 if is_text:
                     _require_closed(file.path, line, row, layout.delimiter)
                     below.append((line, cells[0].strip()))
