@@ -758,6 +758,20 @@ def test_texts_below_a_table_are_left_out(write, below):
     assert any(note.startswith("Left out below the table: 'Source: ") for note in table.notes)
 
 
+def test_years_beside_texts_are_names(write):
+    """As the World Bank writes: rows of numbers below would otherwise be no reason for a header."""
+    text = "Country,Code,1960,1961,1962\nAruba,ABW,4.8,4.7,4.5\nChad,TCD,6.2,6.3,\nPeru,PER,6.9,6.8,6.7\n"
+    table = read_table(write(text))
+    assert table.names == ("1960", "1961", "1962")
+    assert len(table.values) == 3
+    assert "Line 1 was read as names, because it holds years. If it is a row, use --header False." in table.notes
+    assert not read_table(write(text), header=False).has_header
+    for first in ("a,b,1960,1961,1965", "a,b,1960,1960,1960", "a,b,1960,1961,7.5"):
+        assert not read_table(write(text.replace("Country,Code,1960,1961,1962", first))).has_header
+    cohorts = "a,2001,2002,2003\nb,1999,2000,2001\nc,2004,2005,2006\n"
+    assert len(read_table(write(cohorts)).values) == 3
+
+
 def test_commas_in_a_later_text_below_a_table_part_no_cells(write):
     table = read_table(write("a,b,c\n1,2,3\n4,5,7\n7,8,8\n9,8,1\nSource: own\nper 100,000\n"))
     assert len(table.values) == 4

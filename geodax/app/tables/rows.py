@@ -5,6 +5,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -245,6 +246,8 @@ def _has_header(first: Sequence[str], rest: Sequence[Sequence[str]], missing: se
     texts = [j for j, cell in enumerate(first) if cell not in missing and not is_numeric(cell)]
     if not texts or not rest:
         return bool(texts)
+    if _with_years(first) and not _with_years(rest[0]):
+        return True
 
     def numeric_below(j: int) -> bool:
         present = [cells[j] for cells in rest if j < len(cells) and cells[j] not in missing]
@@ -253,6 +256,13 @@ def _has_header(first: Sequence[str], rest: Sequence[Sequence[str]], missing: se
     if any(numeric_below(j) for j in texts):
         return True
     return not any(numeric_below(j) for j, cell in enumerate(first) if is_numeric(cell))
+
+
+def _with_years(cells: Sequence[str]) -> bool:
+    """Whether the numbers of a row are years that follow each other in equal steps, as names of columns."""
+    years = [int(cell) if re.fullmatch("(1[5-9]|20)[0-9]{2}", cell) else 0 for cell in filter(is_numeric, cells)]
+    steps = {later - year for year, later in pairwise(years)}
+    return len(years) > 2 and min(years) > 0 and len(steps) == 1 and steps != {0}
 
 
 def _num_titles(rows: Sequence[tuple[int, list[str]]], missing: set[str]) -> int:
@@ -295,6 +305,8 @@ def _named(
     by_row_name = bool(rest) and all(len(cells) == len(first) + 1 and cells[-1] for cells in rest)
     if header is None:
         header = by_row_name or _has_header(first, rest, set(missing))
+        if header and _with_years(first):
+            notes.append(f"Line {line} was read as names, because it holds years. If it is a row, use --header False.")
         if not header and of_fit and set(of_fit) <= {re.sub(r"\s+", " ", cell) for cell in first}:
             header = True
             notes.append(
