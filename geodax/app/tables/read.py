@@ -63,8 +63,8 @@ def read_table(
     """Read the numeric columns of a table.
 
     The file may be text (`.csv`, `.tsv`, `.txt`, optionally gzipped), NumPy arrays (`.npy`, `.npz`), a sheet of
-    an Excel workbook (`.xlsx`), or a Parquet file; `-` is standard input. Columns of percentages, amounts in one
-    currency, dates, times, or booleans (true/false, yes/no) are converted to numbers, with a note.
+    an Excel workbook (`.xlsx`), or a Parquet file; `-` is standard input. Columns of numbers with one unit or currency,
+    dates, times, or booleans (true/false, yes/no) are converted to numbers, with a note.
 
     Lines above a text table are left out, with a note, if they begin with # and have another number of cells, or have a
     single cell above a line of names. Up to three last rows are left out, with a note, if they begin with the sums or
@@ -170,7 +170,7 @@ def _compare_forms(
     if earlier is None or _are_nameless([column.name for column in read]):
         return
     for name, numbers, new in ((c.name, c.numbers, c.form) for c in read if c.name in needed):
-        old, present = earlier.get(name, ""), () if numbers is None else numbers[~np.isnan(numbers)]
+        old, present = earlier.get(name, ""), np.empty(0) if numbers is None else numbers[~np.isnan(numbers)]
         if not len(present) or old == new or all(not form or form in BOOLEAN_FORMS for form in (old, new)):
             continue
         unit, had = new.removeprefix(WITHOUT), old.removeprefix(WITHOUT)
