@@ -79,7 +79,7 @@ def test_columns_of_one_form_are_numbers(write, found, numbers, form):
         ["P001", "P002", "P003"],
         ["4-9", "10-9", "12-9"],
         ["5/5/2024", "6/5/2024", "7/5/2024"],
-        ["<=50K", ">50K", "<=50K"],
+        ["<=50", ">50", "<=50"],
         ["2024-W04", "2024-W05", "2024-W06"],
         ["1st", "2nd", "3rd"],
     ],
@@ -337,6 +337,11 @@ def test_numbers_with_an_open_sign_ask_the_user(write, cells, found):
     """They may be negative or unreliable, thousands or units: neither numbers nor categories without a word."""
     with pytest.raises(TableError, match=rf"expected a number, found {found}.*Write plain numbers, such as -12 for"):
         read_table(write(_csv("a,x", enumerate(cells))))
+
+
+def test_exponents_are_no_units(write):
+    table = read_table(write("a;x\n1;5,2e3\n2;4,1e3\n3;7,3e3\n"))
+    assert table.values[:, 1].tolist() == [5200, 4100, 7300]
 
 
 def test_words_beside_numbers_with_a_unit_are_mistakes(write):
