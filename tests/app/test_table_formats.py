@@ -340,8 +340,8 @@ def test_numbers_with_an_open_sign_ask_the_user(write, cells, found):
 
 
 def test_exponents_are_no_units(write):
-    table = read_table(write("a;x\n1;5,2e3\n2;4,1e3\n3;7,3e3\n"))
-    assert table.values[:, 1].tolist() == [5200, 4100, 7300]
+    table = read_table(write("a;x\n1;5.2e3\n2;−4.1e3\n3;7.3e3\n"))
+    assert table.values[:, 1].tolist() == [5200, -4100, 7300]
 
 
 def test_words_beside_numbers_with_a_unit_are_mistakes(write):
