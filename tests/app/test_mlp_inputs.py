@@ -132,14 +132,14 @@ def test_inputs_of_a_table_and_what_is_said(table, tmp_path):
     assert any("2 of 2 rows have missing inputs ('size' 1, 'city' 1);" in note for note in found.notes)
 
 
-def test_signs_and_units_in_text_are_named(tmp_path):
+def test_signs_in_text_are_named_and_units_are_read(tmp_path):
     path = tmp_path / "table.csv"
     signs = ["a", "-", "b", "a"]
     path.write_text("x,c,w,y\n" + "".join(f"{k},{signs[k % 4]},{k % 7}.{k} kg,{k % 3}\n" for k in range(40)))
     data, facts = _read(path)
-    assert data.names == ("x", "c=-", "c=a", "c=b")
+    assert data.names == ("x", "w", "c=-", "c=a", "c=b")
     assert "'-' is a category of 'c'. If it means a missing cell, use --missing=-." in facts["notes"]
-    assert any(note.startswith("Left out: 'w' (numbers with the unit 'kg'") for note in facts["notes"])
+    assert "Read as numbers: 'w' (without its kg)." in facts["notes"]
 
 
 def test_options_overrule_what_is_found(table):

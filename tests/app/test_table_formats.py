@@ -46,6 +46,13 @@ def _csv(names, rows):
         (["$5", "-$1,250.50", "$ -7"], [5, -1250.5, -7], "without its $"),
         (["5 €", "−1.250,50€", "7,25 €"], [5, -1250.5, 7.25], "without its €"),
         (["£0.5", "£2", ""], [0.5, 2, np.nan], "without its £"),
+        (["7.5 kg", "8 kg", "9.25kg"], [7.5, 8, 9.25], "without its kg"),
+        (["5,850 sq ft", "70.5 sq ft", "NA"], [5850, 70.5, np.nan], "without its sq ft"),
+        (["4 m²", "-5 m²", "6m²"], [4, -5, 6], "without its m²"),
+        (["3 °C", "−4,5 °C", ""], [3, -4.5, np.nan], "without its °C"),
+        (["CHF 1'200", "CHF 4.50", "CHF 7"], [1200, 4.5, 7], "without its CHF"),
+        (["$0.6k", "$1.2k", "-$3k"], [0.6, 1.2, -3], "without its $ and k"),
+        (["5,2e3 Hz", "4,1 Hz", "7 Hz"], [5200, 4.1, 7], "without its Hz"),
         (["true", "False", "NA"], [1, 0, np.nan], "true as 1, false as 0"),
         (["Yes", "no", "yes"], [1, 0, 1], "yes as 1, no as 0"),
         (["1970-01-02", "2026-11-25", "1969-12-31"], [1, 20782, -1], "dates as days since 1970-01-01"),
@@ -67,7 +74,14 @@ def test_columns_of_one_form_are_numbers(write, found, numbers, form):
         ["5%", "6", "x%"],
         ["yes", "no", "maybe"],
         ["true", "yes", "no"],
-        ["2026-02-30", "2026-01-01", "2026-01-02"],
+        ["1 year", "2 years", "5 years"],
+        ["7 kg", "900 g", "8 kg"],
+        ["P001", "P002", "P003"],
+        ["4-9", "10-9", "12-9"],
+        ["5/5/2024", "6/5/2024", "7/5/2024"],
+        ["<=50", ">50", "<=50"],
+        ["2024-W04", "2024-W05", "2024-W06"],
+        ["1st", "2nd", "3rd"],
     ],
 )
 def test_columns_of_several_forms_are_text(write, found):
@@ -308,10 +322,83 @@ def test_dates_of_each_day_are_no_counter(write):
     ]
 
 
-def test_numbers_with_a_unit_are_no_names(write):
-    table = read_table(write("x,w,code\n1,7.5 kg,A1\n2,8 kg,B2\n3,9.25kg,C3\n"))
-    assert table.dropped["w"] == "numbers with the unit 'kg', such as '7.5 kg' on line 2: remove it from the cells"
-    assert table.dropped["code"].startswith("text")
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (["12", "13", "(5)", "(8)", "(9)"], "'\\(5\\)' .3 such cells of 5"),
+        (["12k", "1.2M", "300k"], "'12k' .3 such cells of 3"),
+        (["900", "12k", "15k"], "'12k' .2 such cells of 3"),
+        (["4-", "7-", "3"], "'4-' .2 such cells of 3"),
+        (["<0.5", "<0.5", "0.7"], "'<0.5' .2 such cells of 3"),
+        (["4*", "5", "6**"], "'4\\*' .2 such cells of 3"),
+    ],
+)
+def test_numbers_with_an_open_sign_ask_the_user(write, cells, found):
+    """They may be negative or unreliable, thousands or units: neither numbers nor categories without a word."""
+    with pytest.raises(TableError, match=rf"expected a number, found {found}.*Write plain numbers, such as -12 for"):
+        read_table(write(_csv("a,x", enumerate(cells))))
+
+
+def test_exponents_are_no_units(write):
+    table = read_table(write("a;x\n1;5.2e3\n2;−4.1e3\n3;7.3e3\n"))
+    assert table.values[:, 1].tolist() == [5200, -4100, 7300]
+
+
+def test_words_beside_numbers_with_a_unit_are_mistakes(write):
+    path = write(_csv("a,x", enumerate(["7 kg", "8 kg", "9 kg", "unknown"])))
+    with pytest.raises(TableError, match=r"line 5, column 'x': expected a number, found 'unknown' .1 such cell of 4"):
+        read_table(path)
+    table = read_table(path, missing=["unknown"])
+    np.testing.assert_array_equal(table.values[:, 1], [7, 8, 9, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("cells", "odd"),
+    [(["2024-01-05", "2024-02-30", "2024-03-01"], "'2024-02-30'"), (["0:4", "0:1x", "0:15", "0:25", "0:35"], "'0:1x'")],
+)
+def test_dates_that_do_not_exist_are_no_missing_cells(write, cells, odd):
+    with pytest.raises(TableError, match=rf"line 3, column 'x': expected a date or time like .*, found {odd}"):
+        read_table(write(_csv("a,x", enumerate(cells))))
+
+
+def test_times_whose_first_is_short_are_times(write):
+    table = read_table(write(_csv("a,x", enumerate(["0:4", "0:15", "0:25"]))))
+    np.testing.assert_allclose(table.values[:, 1] * 24 * 60, [4, 15, 25])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "note"),
+    [
+        (
+            ["63.7%", "5%"],
+            ["0.637", "0.05"],
+            "'x' had the unit % in the fit and has none here: 0.637 counts as 0.637 %.",
+        ),
+        (
+            ["0.637", "0.05"],
+            ["63.7%", "5%"],
+            "'x' has the unit % here, but had none in the fit: only the numbers count.",
+        ),
+        (["63.7%", "5%"], ["5%", ""], ""),
+        (["yes", "no"], ["1", "0"], ""),
+        (["yes", "no"], ["TRUE", "TRUE"], ""),
+        (["5 kg", "6 kg"], ["5000 g", "6000 g"], TableError),
+        (["2024-01-05", "2024-02-05"], ["45296", "45327"], TableError),
+    ],
+)
+def test_units_of_the_fit_count(write, old, new, note):
+    forms: dict[str, str] = {}
+    read_table(write(_csv("a,x", enumerate(old))), forms=forms)
+    again = {"earlier_forms": forms, "keep_constant": True, "needed": ["a", "x"]}
+    path = write(_csv("a,x", enumerate(new)))
+    if note is TableError:
+        with pytest.raises(
+            TableError, match=r"column 'x' was read as .* in the fit, found .*Write it as in the fitted"
+        ):
+            read_table(path, **again)
+    else:
+        found = [note for note in read_table(path, **again).notes if "the fit" in note]
+        assert found == [f"Column {note}"] * bool(note)
 
 
 def test_points_in_amounts_of_money_are_groups(write):

@@ -334,6 +334,44 @@ def test_chosen_columns_pass_by_mistakes_in_others(write):
     assert read_table(path, columns=["a"]).names == ("a",)
 
 
+@pytest.mark.parametrize(
+    ("cells", "code"),
+    [
+        ([4, 7, -999, 9, -999, 5], "-999"),
+        ([4.5, 7, 99.9, 9, 99.9, 5], "99.9"),
+        ([31, 45, 9999, 52, 9999, 28], "9999"),
+        ([4, 7, -9, -9, -3, 5], None),  # one of many negative numbers
+        ([98, 99, 99, 97, 95, 90], None),
+        ([4, 7, 5, 6, -999, 5], None),  # once: a typo or an outlier
+        ([1, 999, 1, 999, 1, 999], None),  # two values
+    ],
+)
+def test_codes_for_missing_cells_are_named(write, cells, code):
+    table = read_table(write("a,x\n" + "".join(f"{k},{cell}\n" for k, cell in enumerate(cells))))
+    assert table.values[:, 1].tolist() == cells
+    found = [note for note in table.notes if "--missing" in note]
+    assert found == [
+        f"Column 'x' has {code} in 2 rows, far from its other values. If it means a missing cell, use --missing={code}."
+    ] * (code is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("name,kg,cm\n,mass,height\na,70,180\nb,60,170\nc,65,175\n", 2),
+        ("kg,cm\n70,180\n60,170\n65,175\nSource: own,\n", 5),
+    ],
+)
+def test_lines_that_are_no_rows_are_to_be_removed(write, text, line):
+    with pytest.raises(
+        TableError, match=f"line {line}, .*If the line is a second header, a total or a note, remove it"
+    ):
+        read_table(write(text))
+    with pytest.raises(TableError) as raised:
+        read_table(write("kg,cm\n70,180\n60,170\nx,175\n61,171\n62,172\n63,173\n"))
+    assert "second header" not in str(raised.value)
+
+
 def test_a_column_that_is_chosen_twice_counts_once(write):
     table = read_table(write("a,b,c\n1,2,4\n3,4,4\n5,7,4\n"), columns=["a", "b", "a"])
     assert table.names == ("a", "b")
@@ -710,6 +748,50 @@ def test_matching_by_position(write):
 def test_matching_refuses(write, text, message):
     with pytest.raises(TableError, match=message):
         match_columns(read_table(write(text)), ["height", "weight"])
+
+
+@pytest.mark.parametrize("below", ["Source: own", "Source: own\n\n* per head", '"Source: us, 1975"'])
+def test_texts_below_a_table_are_left_out(write, below):
+    table = read_table(write(f"a,b\n1,2\n3,4\n5,6\n\n{below}\n"))
+    assert table.values.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert list(table.lines) == [2, 3, 4]
+    assert any(note.startswith("Left out below the table: 'Source: ") for note in table.notes)
+
+
+def test_years_beside_texts_are_names(write):
+    """As the World Bank writes: rows of numbers below would otherwise be no reason for a header."""
+    text = "Country,Code,1960,1961,1962\nAruba,ABW,4.8,4.7,4.5\nChad,TCD,6.2,6.3,\nPeru,PER,6.9,6.8,6.7\n"
+    table = read_table(write(text))
+    assert table.names == ("1960", "1961", "1962")
+    assert len(table.values) == 3
+    assert "Line 1 was read as names, because it holds years. If it is a row, use --header False." in table.notes
+    assert not read_table(write(text), header=False).has_header
+    for first in ("a,b,1960,1961,1965", "a,b,1960,1960,1960", "a,b,1960,1961,7.5"):
+        assert not read_table(write(text.replace("Country,Code,1960,1961,1962", first))).has_header
+    cohorts = "a,2001,2002,2003\nb,1999,2000,2001\nc,2004,2005,2006\n"
+    assert len(read_table(write(cohorts)).values) == 3
+
+
+def test_commas_in_a_later_text_below_a_table_part_no_cells(write):
+    table = read_table(write("a,b,c\n1,2,3\n4,5,7\n7,8,8\n9,8,1\nSource: own\nper 100,000\n"))
+    assert len(table.values) == 4
+    assert "Left out below the table: 'Source: own' on line 6 and 1 more." in table.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("a,b\n1,2\nx\n3,4\n", 3), ("a,b\n1,2\n3\n", 3), ("a,b\n1,2\nx\n3\n5,6\n7,8\n", 3)]
+)
+def test_short_lines_inside_a_table_are_no_notes(write, text, line):
+    with pytest.raises(TableError, match=f"line {line}: expected 2 cells as on line 1, found 1.*no row, remove it"):
+        read_table(write(text))
+
+
+def test_missing_columns_are_named_before_text(write):
+    new = read_table(write("a,b\n1,yes\n2,maybe\n3,no\n"), keep_constant=True)
+    with pytest.raises(TableError, match="expected the columns 'a', 'b', 'c', but 'c' is missing"):
+        match_columns(new, ["a", "b", "c"])
+    with pytest.raises(TableError, match="column 'b' must be numeric, but is text"):
+        match_columns(new, ["a", "b"])
 
 
 # --- NumPy files

@@ -15,7 +15,6 @@ from geodax.app.run_folder.files import kept_arrays, save_arrays
 from geodax.app.tables.assembly import OnMissing, missing_counts, some_of
 from geodax.app.tables.dialect import BLANK, FOUND, MISSING, Dialect
 from geodax.app.tables.names import as_names
-from geodax.app.tables.number_forms import NUMBERS_WITH
 from geodax.app.tables.read import ASKED_FOR, Table, match_columns, read_table
 from geodax.data.errors import TableError, counted, listed, nearest
 
@@ -327,8 +326,7 @@ def _categories(
             cells[name] = labels
             continue
         why = "text whose values hardly repeat, like names" if np.ptp(np.unique(labels, return_inverse=True)[1]) else ""
-        is_known_why = is_date or table.dropped[name].startswith(NUMBERS_WITH)
-        left_out[name] = table.dropped[name] if is_known_why else why or f"constant, always {str(labels[0])!r}"
+        left_out[name] = table.dropped[name] if is_date else why or f"constant, always {str(labels[0])!r}"
         if wanted is not None:
             raise TableError(
                 f"{path}: column {name!r} is {left_out[name]}. Text columns can be inputs with --categories NAME."

@@ -98,7 +98,7 @@ def with_error(value: float, error: float) -> str:
     """
     if not math.isfinite(value):
         return rounded(value)
-    if not (math.isfinite(error) and error > 0):
+    if not (math.isfinite(error) and error > 1e-12 * abs(value)):  # at most an error of rounding
         return rounded(value)
     decimals = 1 - math.floor(math.log10(error))
     if decimals > 6 or abs(value) >= 10**_LONGEST:

@@ -121,7 +121,7 @@ def fit_run(
     with exclusive(out / "lock", out, "make a run in"), earlier_run.kept_until_begun(out, hosts.is_first()):
         digest = hosts.first_does(prepare, f"make a run in {out}")
         facts = {"data_sha256": digest, **facts}
-        config = new_config(Path(file), kind.name, options, seed, columns, dialect, noted.shown[-1:], facts)
+        config = new_config(Path(file), kind.name, options, seed, columns, dialect, noted, facts)
         hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
         try:
             return _run(out, config, devices, progress, say, None if hosts.is_first() else data, begun)
@@ -271,7 +271,9 @@ def predict_run(
     data = _data(run, kind, config)
     kept = config_of_now(config).get("dialect", {})  # runs of earlier versions have none
     earlier = Separators(**config.get("separators", {}))
-    as_fitted = RunDialect(**{**kept, "missing": tuple(kept.get("missing", ()))}, earlier=earlier)
+    as_fitted = RunDialect(
+        **{**kept, "missing": tuple(kept.get("missing", ()))}, earlier=earlier, earlier_forms=config.get("forms")
+    )
     model = _fitted(run, kind, config, data)
     with replaced_at_the_end(path) as partial:
         if file is None:

@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 
 from geodax._files import open_own, replaced
 from geodax._version import __version__
-from geodax.app.tables.dialect import Dialect, Separators
+from geodax.app.tables.dialect import Dialect, RunDialect
 from geodax.app.tables.numpy_files import check_arrays
 from geodax.app.tables.read import Table
 from geodax.app.tables.text_files import LARGEST_UNPACKED, STANDARD_INPUT, read_standard_input
@@ -103,7 +103,7 @@ def new_config(
     seed: int,
     columns: tuple[str, ...] | None,
     dialect: Dialect,
-    separators: Sequence[Separators],
+    noted: RunDialect,
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Make the configuration of a new run.
@@ -115,7 +115,7 @@ def new_config(
         seed: Seed of all randomness.
         columns: Columns that were asked for.
         dialect: How the file is written, as far as that was said.
-        separators: Those that were found in it, or none.
+        noted: Receiver of what was found in it.
         facts: What is known of the data beside.
 
     Returns:
@@ -130,7 +130,8 @@ def new_config(
         "absolute_file": str(file if str(file) == STANDARD_INPUT else file.absolute()),
         "asked_columns": columns,
         "dialect": dataclasses.asdict(dialect),
-        "separators": separators[0]._asdict() if separators else {},
+        "separators": noted.shown[-1]._asdict() if noted.shown else {},
+        "forms": noted.forms,
         "sha256": file_digest(file),
         **facts,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

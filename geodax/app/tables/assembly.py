@@ -1,5 +1,6 @@
 """Assembles a table of numbers: chooses columns and writes notes for the user."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,6 +233,18 @@ def _counts_rows(x: np.ndarray) -> bool:
     return len(x) > 2 and bool(x[0] == np.round(x[0])) and np.array_equal(x, x[0] + np.arange(len(x)))
 
 
+def _code_for_missing(x: np.ndarray) -> float | None:
+    """Return a number such as -99 or 9999 that occurs repeatedly, and farther from the others than these are apart."""
+    values, counts = np.unique(x[~np.isnan(x)], return_counts=True)
+    if len(values) < 3:
+        return None
+    for end, beside, others in ((0, 1, values[1:]), (-1, -2, values[:-1])):
+        is_code = re.fullmatch(r"-9+|999+|-?9{2,}\.9", f"{values[end]:g}") is not None
+        if is_code and counts[end] > 1 and abs(values[end] - values[beside]) > np.ptp(others):
+            return float(values[end])
+    return None
+
+
 def _remark(
     names: list[str],
     values: np.ndarray,
@@ -257,5 +270,11 @@ def _remark(
         if _counts_rows(x) and name not in dates:
             start = "" if x[0] in (0, 1) else f" from {x[0]:.0f} on"
             notes.append(OnCounting(f"Column {name!r} counts the rows{start}. To leave it out, {leave_out}."))
+        if (code := _code_for_missing(x)) is not None:
+            times = int(np.sum(x == code))
+            notes.append(
+                f"Column {name!r} has {code:g} in {times} rows, far from its other values. If it means a missing cell, "
+                f"use --missing={code:g}."
+            )
         if np.nanmax(np.abs(x), initial=0) > 1e18:
             notes.append(f"Column {name!r} has values above 1e18, whose squares overflow in single precision.")

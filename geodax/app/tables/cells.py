@@ -149,7 +149,7 @@ def read_columns(
     Raises:
         TableError: If numbers are ambiguous, or the text is not a table.
     """
-    names, lines = layout.names, np.array(row_lines(file, layout))
+    names, lines = layout.names, np.array(row_lines(file, layout, notes))
     as_text = {j for j, name in enumerate(names) if name in text}
     if said is not None:
         separators = shown = said

@@ -1,14 +1,16 @@
 """A column of cells: numbers if all cells are numbers in a known form, text otherwise."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from geodax.app.tables.dates import not_dated
-from geodax.app.tables.number_forms import NUMBERS_WITH, coded, is_numeric, with_letters, without_unit
+from geodax.app.tables.number_forms import coded, is_numeric, near_numbers, without_unit
 from geodax.data.errors import short
 
+WITHOUT = "without its "  # the form of numbers with a unit
 READ_AS_TEXT = "read as text"  # the reason if the caller requested text
 _LONGEST_TEXT = 1000  # characters kept of a text cell: all cells take the space of the longest
 
@@ -41,7 +43,7 @@ class Cells(NamedTuple):
 
     distinct: list[str]
     codes: np.ndarray
-    form: str = ""
+    unit: str = ""
 
     def as_text(self) -> tuple[str, ...]:
         """Return all cells, with long ones cut."""
@@ -49,11 +51,15 @@ class Cells(NamedTuple):
         return tuple(kept[code] for code in self.codes.tolist())
 
     def without_unit(self, missing: Iterable[str]) -> "Cells":
-        """Remove the percent or currency sign if all present cells have the same one."""
-        present = [cell for cell in self.distinct if cell not in missing]
-        numbers, form = without_unit(present) or ((), "")
-        new = dict(zip(present, numbers, strict=False))
-        return Cells([new.get(cell, cell) for cell in self.distinct], self.codes, form) if form else self
+        """Remove the unit or currency sign if all present cells with digits have the same one, and are most."""
+        holes, counts = set(missing), np.bincount(self.codes, minlength=len(self.distinct))
+        present = [cell for cell in self.distinct if cell not in holes]
+        digits = [cell for cell in present if re.search(r"[0-9]", cell)]
+        number = dict(zip(self.distinct, counts.tolist(), strict=True))
+        are_most = 2 * sum(number[cell] for cell in digits) > sum(number[cell] for cell in present)
+        numbers, unit = (are_most and without_unit(digits)) or ((), "")
+        new = dict(zip(digits, numbers, strict=False))
+        return Cells([new.get(cell, cell) for cell in self.distinct], self.codes, unit) if unit else self
 
 
 def as_cells(cells: Iterable[str]) -> Cells:
@@ -87,7 +93,7 @@ def read_column(
     Returns:
         The column.
     """
-    distinct, codes, form = cells
+    distinct, codes, removed = cells
     missing, holes = set(missing), set(map(number, missing)) - {None}
     expected = "a number"
     values, is_odd, is_present = np.full(len(distinct), np.nan), *np.zeros((2, len(distinct)), bool)
@@ -115,15 +121,19 @@ def read_column(
         reason = f"{unit} {lines[i]}, column {name!r}: expected a finite number, found {short(distinct[int(codes[i])])}"
         return Column(name, None, cells.as_text(), reason, True)
     if not len(odd):
-        return Column(name, values[codes], form=form)
+        return Column(name, values[codes], form=WITHOUT + removed if removed else "")
     wrong = [k for k in np.flatnonzero(is_odd) if imposed and is_numeric(distinct[k])]
     i = int(np.argmax(codes == wrong[0])) if wrong else int(odd[0])
     cell, num_present = distinct[int(codes[i])], int(is_present[codes].sum())
-    mistake = 2 * len(odd) < num_present
+    near = np.zeros(len(distinct), bool)
+    near[is_present] = near_numbers([distinct[k] for k in np.flatnonzero(is_present)])
+    mistake = 2 * int((is_odd & ~near)[codes].sum()) < num_present
     reason = f"text, such as {short(cell)} on {unit} {lines[i]}"
-    if letters := with_letters([distinct[k] for k in np.flatnonzero(is_present)]):
-        reason = f"{NUMBERS_WITH} {letters!r}, such as {short(cell)} on {unit} {lines[i]}: remove it from the cells"
     if mistake:
         others = f" ({len(odd)} such cell{'s' * (len(odd) > 1)} of {num_present})"
         reason = f"{unit} {lines[i]}, column {name!r}: expected {expected}, found {short(cell)}{others}"
+        if not is_odd[codes[1:-2]].any():
+            reason += ". If the line is a second header, a total or a note, remove it"
+        if near[codes[i]]:
+            reason += ". Write plain numbers, such as -12 for (12) if it is negative, and 12000 for 12k"
     return Column(name, None, cells.as_text(), f"{reason}; {imposed}" if wrong else reason, mistake)

@@ -40,7 +40,7 @@ def dated(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
         The numbers and how they were read; None instead of the numbers, and the reason, if day and month cannot be
         told apart; None if the cells are not dates or times of one format.
     """
-    if not cells or not _LIKE.fullmatch(cells[0]):
+    if not _are_mostly_dates(cells[:_TRIED]):
         return None
     if all(map(_ISO.fullmatch, cells)):
         times = _parsed(cells, "ISO8601")
@@ -65,9 +65,9 @@ def not_dated(cells: Sequence[str]) -> np.ndarray | None:
         Which cells are not of the format that most of the first ones have; None if there is no such format.
     """
     head = cells[:_TRIED]
-    if 2 * sum(_LIKE.fullmatch(cell) is not None for cell in head) <= len(head):
+    if not _are_mostly_dates(head):
         return None
-    odd = np.array([_ISO.fullmatch(cell) is None for cell in cells])
+    odd = np.array([_ISO.fullmatch(cell) is None for cell in cells]) | np.asarray(_times(cells, "ISO8601").isna())
     counts = {form: int(np.sum(_times(head, form).isna())) for form, _ in _FORMATS}
     best = min(counts, key=counts.__getitem__)
     if counts[best] < odd[: len(head)].sum():
@@ -81,6 +81,10 @@ def days(times, since=None):
 
     since = pd.Timestamp(0, tz=times.tz) if since is None else since
     return np.asarray((times - since) / pd.Timedelta(days=1), float)
+
+
+def _are_mostly_dates(head: Sequence[str]) -> bool:
+    return 2 * sum(_LIKE.fullmatch(cell) is not None for cell in head) > len(head)
 
 
 def _times(cells: Sequence[str], form: str):

@@ -1,6 +1,7 @@
 """The format of a table, as far as it is given rather than detected."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 _Any = TypeVar("_Any", bound="Dialect")
@@ -85,10 +86,15 @@ class RunDialect(Dialect):
     """The separators that the fitted table has shown."""
     shown: list[Separators] = dataclasses.field(default_factory=list)
     """Receives the separators of each table read with this dialect."""
+    earlier_forms: Mapping[str, str] | None = None
+    """How columns of the fitted table were converted to numbers; None if that is unknown."""
+    forms: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Receives how columns of the tables read with this dialect were converted to numbers."""
 
     def options(self) -> dict[str, Any]:
         """Return arguments of :func:`geodax.app.tables.read.read_table`."""
-        return super().options() | {"earlier": self.earlier, "shown": self.shown}
+        more = ("earlier", "shown", "earlier_forms", "forms")
+        return super().options() | {name: getattr(self, name) for name in more}
 
 
 FOUND = Dialect()

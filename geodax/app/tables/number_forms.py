@@ -7,7 +7,7 @@ import numpy as np
 
 from geodax.app.tables.dates import dated
 
-CURRENCIES = ("$", "€", "£")
+CURRENCIES = ("$", "€", "£", "¥", "₹", "USD", "EUR", "GBP", "CHF")
 PLAIN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}([ \u00a0\u202f\u2009'’][0-9]{3})+([.,][0-9]*)?")
 _POINT_GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?")
@@ -16,10 +16,15 @@ _COMMA_GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+(,[0-9]*)?")
 _EITHER_COMMA = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 _EITHER_POINT = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")
 _INFINITE = re.compile(r"[+-]?(inf(inity)?|∞)", re.IGNORECASE)
-_UNIT = re.compile(r"([+\-−]?)\s*([$€£]?)\s*([+\-−]?[0-9.,].*?)\s*([$€£%]?)")
-
-_WITH_LETTERS = re.compile(r"[+\-−]?[0-9][0-9.,]*\s*([^\W\d_][^\s\d,;.]{0,9})")
-NUMBERS_WITH = "numbers with the unit"
+_BOOLEANS = (("false", "true"), ("no", "yes"))
+BOOLEAN_FORMS = tuple(f"{yes} as 1, {no} as 0" for no, yes in _BOOLEANS)
+_CURRENCY = "|".join(map(re.escape, CURRENCIES))
+_LETTERS = r"(?:[^\W\d_]|[%°])[^\d\s:;,.][^\d:;,]{0,12}?[23²³]?|(?:[^\W\d_]|[%°])[23²³]?"  # kg, sq ft, m2, %
+_UNIT = re.compile(rf"([+\-−]?)\s*({_CURRENCY})?\s*([+\-−]?[0-9.,].*?)\s*({_CURRENCY}|{_LETTERS})?")
+_NEAR = re.compile(
+    rf"\(({_CURRENCY})?(?P<negative>.+?)({_CURRENCY})?\)|(?P<bound>[<>≤≥]=?\s*)(?P<end>.+)|"
+    rf"({_CURRENCY})?(?P<number>.+?)\s*(-|−|\*+|[kKM]|bn|Mio\.?|Mrd\.?)({_CURRENCY})?"
+)
 
 
 def is_numeric(cell: str) -> bool:
@@ -67,26 +72,30 @@ def number_parser(decimal: str, thousands: str | None) -> Callable[[str], float 
 
 
 def without_unit(cells: Sequence[str]) -> tuple[list[str], str] | None:
-    """Remove the percent or currency sign that all cells share; return the numbers and how they were read."""
+    """Remove the unit or currency sign that all cells share; return the numbers and the unit."""
     found = [_UNIT.fullmatch(cell) for cell in cells]
-    units = {match and match[2] + match[4] for match in found}
+    units = {match and " and ".join(filter(None, (match[2], match[4]))) for match in found}
     unit = units.pop() if len(units) == 1 else None
-    if not unit or len(unit) > 1:
+    if not unit or all(map(is_numeric, cells)):
         return None
     numbers = [match[1] + match[3] for match in found if match]
-    return (numbers, f"without its {unit}") if all(map(is_numeric, numbers)) else None
+    return (numbers, unit) if all(map(is_numeric, numbers)) else None
 
 
-def with_letters(cells: Sequence[str]) -> str:
-    """Return the unit in letters that all cells have behind a number, such as kg; empty if there is none."""
-    found = [_WITH_LETTERS.fullmatch(cell) for cell in cells]
-    units = {match and match[1] for match in found}
-    return (units.pop() or "") if len(units) == 1 else ""
+def near_numbers(cells: Sequence[str]) -> list[bool]:
+    """Return which cells are numbers with a sign whose meaning is open, such as (12), 12- or 12k, or <12 beside 12."""
+    has_numbers, found = any(map(is_numeric, cells)), [_NEAR.fullmatch(cell) for cell in cells]
+    return [
+        match is not None
+        and (has_numbers or not match["bound"])
+        and is_numeric(match["negative"] or match["end"] or match["number"])
+        for match in found
+    ]
 
 
 def coded(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
     """Convert booleans, dates or times to numbers; return as :func:`geodax.app.tables.dates.dated`."""
-    for no, yes in (("false", "true"), ("no", "yes")):
+    for (no, yes), form in zip(_BOOLEANS, BOOLEAN_FORMS, strict=True):
         if cells and {cell.casefold() for cell in cells} <= {no, yes}:
-            return np.array([cell.casefold() == yes for cell in cells], float), f"{yes} as 1, {no} as 0"
+            return np.array([cell.casefold() == yes for cell in cells], float), form
     return dated(cells)

@@ -7,17 +7,22 @@ to do.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
+
 from geodax.app.tables.assembly import ASKED_FOR, Names, OnCounting, Table, assemble, stacked, what_is_asked
 from geodax.app.tables.cells import read_columns
+from geodax.app.tables.columns import WITHOUT, Column
 from geodax.app.tables.dialect import MISSING, NOTHING_SHOWN, Separators
 from geodax.app.tables.frames import CELL_END, is_workbook, read_parquet, read_workbook
+from geodax.app.tables.number_forms import BOOLEAN_FORMS
 from geodax.app.tables.numpy_files import read_numpy
 from geodax.app.tables.rows import find_layout
+from geodax.app.tables.summary_rows import without_summary
 from geodax.app.tables.text_files import beginning, contents, text_file
 from geodax.data.errors import TableError, listed, near, nearest
 
@@ -52,15 +57,18 @@ def read_table(
     of_fit: Sequence[str] = (),
     earlier: Separators = NOTHING_SHOWN,
     shown: list[Separators] | None = None,
+    earlier_forms: Mapping[str, str] | None = None,
+    forms: dict[str, str] | None = None,
 ) -> Table:
     """Read the numeric columns of a table.
 
     The file may be text (`.csv`, `.tsv`, `.txt`, optionally gzipped), NumPy arrays (`.npy`, `.npz`), a sheet of
-    an Excel workbook (`.xlsx`), or a Parquet file; `-` is standard input. Columns of percentages, amounts in one
-    currency, dates, times, or booleans (true/false, yes/no) are converted to numbers, with a note.
+    an Excel workbook (`.xlsx`), or a Parquet file; `-` is standard input. Columns of numbers with one unit or currency,
+    dates, times, or booleans (true/false, yes/no) are converted to numbers, with a note.
 
     Lines above a text table are left out, with a note, if they begin with # and have another number of cells, or have a
-    single cell above a line of names.
+    single cell above a line of names. Up to three last rows are left out, with a note, if they begin with the sums or
+    means of the rows above, unless `keep_constant`.
 
     Args:
         path: The file.
@@ -82,18 +90,21 @@ def read_table(
         others: Advice in messages, besides `needed`, on how to leave out a column that counts.
         may_be_text: Whether `columns` may include text columns; they are in `text`, not in `values`.
         leave_out: Advice in notes on how to leave out a column.
-        keep_constant: Whether to keep constant columns too, as for new data to predict for.
+        keep_constant: Whether to keep constant columns and rows of sums too, as for new data to predict for.
         of_fit: Columns of an earlier table that this one should have. A first line with all of them is a header, even
             if they are numbers such as years.
         earlier: Separators of an earlier table that this one belongs to, such as that of the fit. They decide where
             numbers of this table are ambiguous; if this table shows others, a note says so.
         shown: List that receives the separators this table shows, for `earlier`.
+        earlier_forms: How columns of the earlier table were converted to numbers. If units are there in one table only,
+            a note says so.
+        forms: Receives how columns of this table were converted to numbers, for `earlier_forms`.
 
     Returns:
         The table.
 
     Raises:
-        TableError: If the file cannot be read, or needs a decision by the user.
+        TableError: If the file cannot be read, needs a decision by the user, or has other units than the earlier one.
     """
     at = Path(path)
     notes: list[str] = []
@@ -111,6 +122,7 @@ def read_table(
         read, has_header = read_numpy(at, contents(at), missing) if is_numpy else (read_parquet(at, missing), True)
         asked = what_is_asked([column.name for column in read], columns, text, needed, others, may_be_text, leave_out)
         read = [column.as_text() if column.name in asked.text else column for column in read]
+        _compare_forms(at, read, asked.needed, earlier_forms, forms, notes)
         return assemble(at, read, None, notes, has_header, asked, keep_constant)
     if is_workbook(at, head):
         file, delimiter = read_workbook(at, sheet, notes), CELL_END
@@ -135,10 +147,45 @@ def read_table(
         earlier=earlier,
         imposed=imposed,
     )
+    _compare_forms(at, read, asked.needed, earlier_forms, forms, notes)
     if shown is not None and not imposed:
         shown.append(found)
+    if not keep_constant:
+        read, lines = without_summary(read, lines, notes)
     table = assemble(at, read, lines, notes, layout.has_header, asked, keep_constant, imposed)
     return replace(table, separators=separators, lines=lines)
+
+
+def _compare_forms(
+    path: Path,
+    read: Sequence[Column],
+    needed: Collection[str],
+    earlier: Mapping[str, str] | None,
+    found: dict[str, str] | None,
+    notes: list[str],
+) -> None:
+    """Keep the forms of columns; note units that only one of two tables has, and raise for forms that differ."""
+    if found is not None:
+        found.update({column.name: column.form for column in read if column.form})
+    if earlier is None or _are_nameless([column.name for column in read]):
+        return
+    for name, numbers, new in ((c.name, c.numbers, c.form) for c in read if c.name in needed):
+        old, present = earlier.get(name, ""), np.empty(0) if numbers is None else numbers[~np.isnan(numbers)]
+        if not len(present) or old == new or all(not form or form in BOOLEAN_FORMS for form in (old, new)):
+            continue
+        unit, had = new.removeprefix(WITHOUT), old.removeprefix(WITHOUT)
+        if not new and had != old:
+            number = f"{present[0]:g}"
+            notes.append(
+                f"Column {name!r} had the unit {had} in the fit and has none here: {number} counts as {number} {had}."
+            )
+        elif not old and unit != new:
+            notes.append(f"Column {name!r} has the unit {unit} here, but had none in the fit: only the numbers count.")
+        else:
+            had, unit = (form.replace(WITHOUT, "numbers with ", 1) or "plain numbers" for form in (old, new))
+            raise TableError(
+                f"{path}: column {name!r} was read as {had} in the fit, found {unit}. Write it as in the fitted table"
+            )
 
 
 def if_all_there(names: Sequence[str], also: Sequence[str] = ()) -> Callable[[Sequence[str]], Sequence[str]]:
@@ -206,12 +253,13 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
         pool = {new: pool[old] for new, old in zip(names, numeric, strict=True)}
         numeric = list(names)
     elif lacking:
-        name = lacking[0]
-        if name in table.dropped:
+        absent = [name for name in lacking if name not in table.file_columns]
+        if not absent:
+            name = lacking[0]
             raise TableError(f"{table.path}: column {name!r} must be numeric, but is {table.dropped[name]}")
         raise TableError(
-            f"{table.path}: expected the columns {listed(names)}, but {listed(lacking)} "
-            f"{'is' if len(lacking) == 1 else 'are'} missing{_nearest(table, name, numeric, names)}. Its numeric "
+            f"{table.path}: expected the columns {listed(names)}, but {listed(absent)} "
+            f"{'is' if len(absent) == 1 else 'are'} missing{_nearest(table, absent[0], numeric, names)}. Its numeric "
             f"columns are {listed(numeric) or 'none'}. Rename or add the missing columns"
         )
     extra = [name for name in numeric if name not in names]

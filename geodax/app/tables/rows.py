@@ -5,6 +5,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,12 +99,13 @@ def find_layout(
     return _named(file.path, rows, delimiter, header, missing, notes, of_fit)
 
 
-def row_lines(file: TextFile, layout: Layout) -> array:
-    """Return the line on which each row below the header begins, 0 for a row with only empty cells.
+def row_lines(file: TextFile, layout: Layout, notes: list[str]) -> array:
+    """Return the line on which each row below the header begins, 0 for one with only empty cells or below the table.
 
     Args:
         file: The text.
         layout: Its layout.
+        notes: List that receives a note on single texts below the table.
 
     Returns:
         One number per row.
@@ -113,6 +115,7 @@ def row_lines(file: TextFile, layout: Layout) -> array:
     """
     width, found, held, row = len(layout.names), array("q"), [], []
     line, end = 0, layout.start
+    below: list[tuple[int, str]] = []
 
     def watched(lines: Iterable[str]) -> Iterator[str]:
         for text in lines:
@@ -127,17 +130,26 @@ def row_lines(file: TextFile, layout: Layout) -> array:
                 held.clear()
                 line, end = end + 1, layout.start + reader.line_num
                 is_row = any(map(str.strip, cells))
-                if is_row and (len(cells) < width or any(map(str.strip, cells[width:]))):
+                is_short = len(cells) < width and (len(cells) == 1 or len(below) > 0)
+                is_text = is_row and is_short and not is_numeric(cells[0].strip())
+                if is_text:
                     _require_closed(file.path, line, row, layout.delimiter)
+                    below.append((line, cells[0].strip()))
+                elif is_row and (below or len(cells) < width or any(map(str.strip, cells[width:]))):
+                    _require_closed(file.path, line, row, layout.delimiter)
+                    wrong, number = (below[0][0], 1) if below else (line, len(cells))
                     raise TableError(
-                        f"{file.path}, line {line}: expected {width} cells as on line {layout.first_line}, found "
-                        f"{len(cells)}. Quote cells that contain the delimiter, leave missing cells empty between two "
-                        "delimiters, or set the delimiter if it is another one"
+                        f"{file.path}, line {wrong}: expected {width} cells as on line {layout.first_line}, found "
+                        f"{number}. Quote cells that contain the delimiter, leave missing cells empty between two "
+                        "delimiters, or set the delimiter if it is another one. If the line is no row, remove it"
                     )
-                found.append(line if is_row else 0)
+                found.append(line if is_row and not is_text else 0)
         except csv.Error:  # a cell that is too long
             raise TableError(_UNCLOSED.format(file.path, end + 1)) from None
     _require_closed(file.path, line, row, layout.delimiter)
+    if below:
+        many = f" and {len(below) - 1} more" * (len(below) > 1)
+        notes.append(f"Left out below the table: {short(below[0][1])} on line {below[0][0]}{many}.")
     return found
 
 
@@ -234,6 +246,8 @@ def _has_header(first: Sequence[str], rest: Sequence[Sequence[str]], missing: se
     texts = [j for j, cell in enumerate(first) if cell not in missing and not is_numeric(cell)]
     if not texts or not rest:
         return bool(texts)
+    if _with_years(first) and not _with_years(rest[0]):
+        return True
 
     def numeric_below(j: int) -> bool:
         present = [cells[j] for cells in rest if j < len(cells) and cells[j] not in missing]
@@ -242,6 +256,13 @@ def _has_header(first: Sequence[str], rest: Sequence[Sequence[str]], missing: se
     if any(numeric_below(j) for j in texts):
         return True
     return not any(numeric_below(j) for j, cell in enumerate(first) if is_numeric(cell))
+
+
+def _with_years(cells: Sequence[str]) -> bool:
+    """Whether the numbers of a row are years that follow each other in equal steps, as names of columns."""
+    years = [int(cell) if re.fullmatch("(1[5-9]|20)[0-9]{2}", cell) else 0 for cell in filter(is_numeric, cells)]
+    steps = {later - year for year, later in pairwise(years)}
+    return len(years) > 2 and min(years) > 0 and len(steps) == 1 and steps != {0}
 
 
 def _num_titles(rows: Sequence[tuple[int, list[str]]], missing: set[str]) -> int:
@@ -284,6 +305,8 @@ def _named(
     by_row_name = bool(rest) and all(len(cells) == len(first) + 1 and cells[-1] for cells in rest)
     if header is None:
         header = by_row_name or _has_header(first, rest, set(missing))
+        if header and _with_years(first):
+            notes.append(f"Line {line} was read as names, because it holds years. If it is a row, use --header False.")
         if not header and of_fit and set(of_fit) <= {re.sub(r"\s+", " ", cell) for cell in first}:
             header = True
             notes.append(

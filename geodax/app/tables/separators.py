@@ -20,14 +20,14 @@ def signs(columns: Mapping[str, Cells], missing: Iterable[str]) -> dict[str, tup
     """Classify the numbers in mostly numeric columns; each class has the row, cell and column of its first number."""
     seen: dict[str, tuple[int, str, str]] = {}
     holes = set(missing)
-    for name, (distinct, codes, form) in columns.items():
+    for name, (distinct, codes, unit) in columns.items():
         counts = np.bincount(codes, minlength=len(distinct))
         numbers = [k for k, cell in enumerate(distinct) if cell not in holes and is_numeric(cell)]
         present = sum(counts[k] for k, cell in enumerate(distinct) if cell not in holes)
         if 2 * counts[numbers].sum() > present:
             for k in numbers:
                 kind = sign(distinct[k])
-                if form.endswith(CURRENCIES):  # amounts of money have no three decimals
+                if unit in CURRENCIES:  # amounts of money have no three decimals
                     kind = {"point?": "decimal comma with groups", "comma?": "comma groups"}.get(kind, kind)
                 if kind not in seen:
                     seen[kind] = (int(np.argmax(codes == k)), distinct[k], name)
