@@ -46,9 +46,9 @@ def whole(owner: str, name: str, value: Any, *, least: int = 1, most: int = LARG
 
 def untraced(owner: str, name: str, value: Any) -> None:
     """Raise TypeError for a traced number, whose value cannot be checked."""
-    if isinstance(value, Tracer):
+    if isinstance(value, Tracer) and value.shape == ():
         raise TypeError(
-            f"{owner}: {argument(name)} must be a number, found a traced array, as under jax.jit or jax.vmap. There "
+            f"{owner}: {argument(name)} must be a number, found a traced one, as under jax.jit or jax.vmap. There "
             f"give a schedule, {name}=lambda iteration: value, to a stochastic-gradient sampler, or make one of the "
             "others with any number and set its step size by algorithm.init(position)._replace(step_size=value)."
         )

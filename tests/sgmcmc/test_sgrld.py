@@ -387,7 +387,7 @@ class TestSettings:
 
     @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc, gx.sgnht, gx.hmc, gx.nuts, gx.mclmc])
     def test_a_traced_number_is_refused_with_the_way_out(self, sampler, without_type_checks):
-        with pytest.raises(TypeError, match=r"step_size must be a number, found a traced array.*_replace\(step_size"):
+        with pytest.raises(TypeError, match=r"step_size must be a number, found a traced one.*_replace\(step_size"):
             jax.vmap(lambda h: sampler(gaussian, step_size=h).init(jnp.zeros(2)))(jnp.ones(3))
 
     def test_a_grid_of_traced_schedules(self, key):
