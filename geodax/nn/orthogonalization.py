@@ -64,29 +64,21 @@ def orthogonalize(
         found = int(np.sum(s > s[0] * max(weight.shape) * jnp.finfo(node.weight.dtype).eps))
         if least > found:
             raise ValueError(f"{_OWNER}: the weight of {name!r} has rank {found}; expected at least {least}.")
-        return _orthonormal(node, u, s, vt) if rank is None else _low_rank(node, u, s, vt, least)
+        m, n = weight.shape
+        form = {"use_bias": node.use_bias, "dtype": node.weight.dtype, "key": jax.random.key(0)}
+        if rank is None:
+            layer = OrthogonalLinear(n, m, gain=float(s.mean()), **form)
+            return _filled(layer, node, weight=u @ vt if m >= n else (u @ vt).T)
+        gaps = s[:least] - np.append(s[1:least], 0.0)
+        log_gaps = np.log(np.maximum(gaps, s[0] * np.finfo(np.float32).tiny))  # equal singular values have none
+        layer = LowRankLinear(n, m, rank=least, **form)
+        return _filled(layer, node, left=u[:, :least], right=vt[:least].T, log_gaps=log_gaps)
 
     return structure.unflatten([replaced(name, node) for name, node in named])
 
 
 def _is_replaceable(node: Any) -> bool:
     return isinstance(node, eqx.nn.Linear) and "scalar" not in (node.in_features, node.out_features)
-
-
-def _orthonormal(node: Any, u: np.ndarray, s: np.ndarray, vt: np.ndarray) -> OrthogonalLinear:
-    m, n = node.weight.shape
-    form = {"use_bias": node.use_bias, "dtype": node.weight.dtype, "key": jax.random.key(0)}
-    layer = OrthogonalLinear(n, m, gain=float(s.mean()), **form)
-    return _filled(layer, node, weight=u @ vt if m >= n else (u @ vt).T)
-
-
-def _low_rank(node: Any, u: np.ndarray, s: np.ndarray, vt: np.ndarray, rank: int) -> LowRankLinear:
-    m, n = node.weight.shape
-    form = {"use_bias": node.use_bias, "dtype": node.weight.dtype, "key": jax.random.key(0)}
-    layer = LowRankLinear(n, m, rank=rank, **form)
-    gaps = s[:rank] - np.append(s[1:rank], 0.0)
-    least = s[0] * np.finfo(np.float32).tiny  # equal singular values
-    return _filled(layer, node, left=u[:, :rank], right=vt[:rank].T, log_gaps=np.log(np.maximum(gaps, least)))
 
 
 def _filled(layer: Any, node: Any, **values: np.ndarray) -> Any:

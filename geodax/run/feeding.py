@@ -150,7 +150,7 @@ def _device_feed(batches: Batches, num_batches: int) -> Feed:
         identity={
             "batch_size": batches.batch_size,
             "order": batches.order,
-            "augment": "given" if batches.augment is not None else None,
+            "augmented": batches.augment is not None,
             "arrays": shapes,
         },
         digest=lambda: data_digest(batches.data),

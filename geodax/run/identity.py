@@ -1,7 +1,7 @@
 """Facts that a checkpoint must share with the run that resumes from it, and their comparison.
 
-The facts are written as JSON with the state of a run. Densities, sampler settings and recorded values missing from a
-checkpoint of an earlier version are skipped.
+The facts are written as JSON with the state of a run. Densities, sampler settings, recorded values and
+batches missing from a checkpoint of an earlier version are skipped.
 """
 
 import dataclasses
@@ -105,10 +105,10 @@ def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple
                 if found and density in found and not agree(found[density], expected, 1e-2):
                     return density, found[density], expected
         elif name in ("recorded", "batches"):
-            for part in [*value, *(found or {})]:
-                expected = value.get(part, "missing")
-                if found is not None and found.get(part, "missing") != expected:
-                    return f"{part} ({name})", found.get(part, "missing"), expected
+            parts = value if found is None else found
+            for part in [*value, *parts]:
+                if parts.get(part, "missing") != value.get(part, "missing"):
+                    return f"{part} ({name})", parts.get(part, "missing"), value.get(part, "missing")
         elif name == "settings":
             for setting, expected in ({"sampler": None} | value).items():
                 if found and setting in found and not is_same_setting(found[setting], expected):

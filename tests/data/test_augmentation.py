@@ -14,6 +14,15 @@ from geodax.run.feeding import make_feed
 IMAGES, LABELS = np.arange(60, dtype=np.float32).reshape(10, 2, 3), np.arange(10, dtype=np.int32)
 
 
+OTHER_KEY = jax.random.key(1)
+
+
+def called_back(image, kept=[]):  # noqa: B006
+    """A function made anew, which stays at another address each time."""
+    kept.append(lambda x: np.asarray(x))
+    return jax.pure_callback(kept[-1], jax.ShapeDtypeStruct(image.shape, image.dtype), image)
+
+
 def flipped(key, example):
     image, label = example
     return jnp.where(jax.random.bernoulli(key), image[:, ::-1], image), label
@@ -95,5 +104,17 @@ def test_random_numbers_of_others_are_refused(draw):
     """They would be drawn once, when the loop is compiled, and be the same for all examples of all batches."""
     with pytest.raises(ValueError, match="Draw them from its key"):
         gx.data.batches((IMAGES, LABELS), batch_size=2, augment=lambda key, e: (e[0] + np.float32(draw()), e[1]))
-    noise = np.linspace(0.0, 1.0, 3, dtype=np.float32)  # constants are no random numbers
-    gx.data.batches((IMAGES, LABELS), batch_size=2, augment=lambda key, e: (e[0] * noise[None], e[1]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda image: image * np.array([[0.0, np.nan, 1.0]], np.float32),
+        lambda image: image + jax.random.normal(OTHER_KEY, image.shape, image.dtype),
+        called_back,
+        jax.nn.relu,
+    ],
+    ids=["constants with NaN", "a key", "a callback", "relu"],
+)
+def test_constants_and_functions_are_no_random_numbers(change):
+    gx.data.batches((IMAGES, LABELS), batch_size=2, augment=lambda key, e: (change(e[0]), e[1]))
