@@ -1,7 +1,7 @@
 """The fast Walsh-Hadamard transform of 512 rows of 2 to 16,384 numbers, in units of a copy of the same array.
 
     python benchmarks/hadamard.py                # writes benchmarks/results/hadamard.json
-    python benchmarks/hadamard.py --threads      # all cores, under a key of its own in the same file
+    python benchmarks/hadamard.py --threads      # all cores, under a key of its own in the same file, as a GPU's
     python benchmarks/hadamard.py --only kronecker      # this row beside the copy; the file keeps the others
 
 Single precision, compiled, one thread unless asked otherwise. For each size all back ends alternate in one process; a
@@ -114,6 +114,7 @@ def main():
     arguments = parser.parse_args()
     keep_freed_memory()
     kind = "all cores" if arguments.threads else "one thread"
+    kind = kind if jax.default_backend() == "cpu" else device()
     written = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     sizes = {}
     for bits in BITS:

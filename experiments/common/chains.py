@@ -182,8 +182,9 @@ def _advance(plan: Plan, algorithm: Any, over_seeds: Callable) -> Callable:
     """A compiled stretch of iterations: states, keys, data and the first iteration to states and whether all is finite."""
 
     def advance(state, key, data, start):
-        def step(i, carry):
+        def step(offset, carry):
             state, is_finite = carry
+            i = start + offset
             batch = Batches(data, plan.batches.batch_size, plan.batches.order).draw(key_batches, i)
             if plan.augment is not None:
                 batch = plan.augment(jax.random.fold_in(key_versions, i), batch)
@@ -193,7 +194,8 @@ def _advance(plan: Plan, algorithm: Any, over_seeds: Callable) -> Callable:
         key_batches = jax.random.fold_in(key, _BATCHES)
         key_versions = jax.random.fold_in(key, _VERSIONS)
 
-        return jax.lax.fori_loop(start, start + plan.stretch, step, (state, jnp.asarray(True)))
+        # a GPU runs loops of known length without asking after each pass
+        return jax.lax.fori_loop(0, plan.stretch, step, (state, jnp.asarray(True)))
 
     return jax.jit(over_seeds(advance, (0, 0, None, None)), donate_argnums=0)
 
