@@ -36,6 +36,7 @@ from geodax import nn, vi
 from geodax.run.advance import build_advance
 from geodax.run.feeding import make_feed
 from geodax.run.fit_chunks import Keys, build, first_carry
+from geodax.run.fit_feeding import make_step_feed
 from geodax.run.sharding import as_mesh, everywhere_alike
 from geodax.run.split import split_of
 
@@ -204,7 +205,7 @@ def fit_step(network, chain: int, data: int, num_samples: int) -> dict:
     axes = () if mesh is None else tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
     keys = Keys(*jax.random.split(jax.random.key(0), 3))
     feed = gx.data.Batches(data_shapes(), BATCH, "independent")
-    advance, _ = build(algorithm, likelihood, feed, NUM_DATA, False, axes)
+    advance, _ = build(algorithm, likelihood, make_step_feed(feed, None, None).draw, NUM_DATA, False, axes)
     everywhere = PartitionSpec()
     carry = first_carry(network, algorithm.init(network), 1, False)
     number = jax.ShapeDtypeStruct((), np.int32)

@@ -243,19 +243,24 @@ def require_no_batches(owner: str, data: PyTree) -> None:
     """Raise TypeError for batches in place of the data.
 
     Args:
-        owner: Name of the function that makes its own batches, for the message.
+        owner: Name of the function that takes arrays, for the message.
         data: Its argument.
 
     Raises:
         TypeError: If the data are batches or a stream of them, or a list of tuples.
     """
-    found = f"batches ({type(data).__name__})" if isinstance(data, AbstractDeviceBatches | Stream) else ""
-    if isinstance(data, list) and data and all(isinstance(part, tuple) for part in data):
-        found = f"a list of {len(data)} tuples"
-    if found:
+    if isinstance(data, AbstractDeviceBatches | Stream):
         raise TypeError(
-            f"{owner}: expected the arrays of the data, such as (x, y), found {found}; {owner} draws its own batches "
-            "of batch_size= examples."
+            f"{owner}: expected the arrays of the data, such as (x, y), found batches ({type(data).__name__})."
+        )
+    require_no_list(owner, data)
+
+
+def require_no_list(owner: str, data: PyTree) -> None:
+    """Raise TypeError for a list of tuples in place of the arrays."""
+    if isinstance(data, list) and data and all(isinstance(part, tuple) for part in data):
+        raise TypeError(
+            f"{owner}: expected the arrays of the data, such as (x, y), found a list of {len(data)} tuples."
         )
 
 

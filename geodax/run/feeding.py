@@ -66,7 +66,7 @@ class Feed(NamedTuple):
             return PartitionSpec()
         if self.scalars:
             raise ValueError(
-                f"sample: {', '.join(self.scalars)} in the batches of the stream has no axis that runs over the "
+                f"stream: {', '.join(self.scalars)} in the batches of the stream has no axis that runs over the "
                 "examples, along which batches are shared out over the devices. Repeat it for each example, or give "
                 'the devices to the axis "chain".'
             )
@@ -112,7 +112,7 @@ def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
     if isinstance(batches, Batches):
         return _device_feed(batches, num_batches)
     if isinstance(batches, Stream):
-        return _stream_feed(batches, num_batches, num_data)
+        return stream_feed(batches, num_batches, num_data, "sample")
     raise TypeError(
         "sample: batches must come from gx.data.batches(data, batch_size=...) or gx.data.stream(start), where "
         "start(number) is an iterator that begins with the batch of that number; found a "
@@ -159,7 +159,15 @@ def _device_feed(batches: Batches, num_batches: int) -> Feed:
     )
 
 
-def _stream_feed(stream: Stream, num_batches: int, num_data: int) -> Feed:
+def stream_feed(stream: Stream, num_batches: int, num_data: int, owner: str) -> Feed:
+    """Return the feed of a stream.
+
+    Args:
+        stream: The stream.
+        num_batches: Number of batches per iteration.
+        num_data: Number of examples that the target sums over; 0 if unknown.
+        owner: Name of the function that the user called.
+    """
     first = stream.read(0, 1)
     stream.rewind()
     batch_size = min((leaf.shape[1] for leaf in jax.tree.leaves(first) if leaf.ndim > 1), default=1)
@@ -173,7 +181,7 @@ def _stream_feed(stream: Stream, num_batches: int, num_data: int) -> Feed:
         if part == slice(None):
             _require_alike(read, first, start * num_batches)
         if stream.num_an_epoch is not None and unwarned:
-            _warn_of_size(stream.num_an_epoch, batch_size, unwarned.pop())
+            _warn_of_size(owner, stream.num_an_epoch, batch_size, unwarned.pop())
 
         def laid_out(leaf: np.ndarray) -> np.ndarray:
             room = np.zeros((longest, num_batches, *leaf.shape[1:]), leaf.dtype)
@@ -203,25 +211,27 @@ def _stream_feed(stream: Stream, num_batches: int, num_data: int) -> Feed:
     )
 
 
-def warn_unless_repeatable(stream: Stream) -> None:
-    """Warn where a resumed run would get other batches than an uninterrupted one."""
+def warn_unless_repeatable(stream: Any, owner: str) -> None:
+    """Warn where a resumed run would get other batches than an uninterrupted one; others than streams are ignored."""
+    if not isinstance(stream, Stream) or isinstance(stream, Shards):
+        return
     second = jax.tree.map(lambda leaf: leaf[1:], stream.read(0, 2))
     if data_digest(second) != data_digest(stream.read(1, 1)):
         _checks.warn(
-            "sample: start(1) of the stream does not begin with the second batch of start(0), so a run that resumes "
+            f"{owner}: start(1) of the stream does not begin with the second batch of start(0), so a run that resumes "
             "from its checkpoint cannot go on with the batches that follow. Begin with the batch of the given number, "
             "and give what shuffles the data a seed."
         )
     stream.rewind()
 
 
-def _warn_of_size(num_batches: int, batch_size: int, num_data: int) -> None:
-    """Warn unless a pass has the posterior's examples, up to a last batch left out or filled up."""
+def _warn_of_size(owner: str, num_batches: int, batch_size: int, num_data: int) -> None:
+    """Warn unless a pass has the target's examples, up to a last batch left out or filled up."""
     if abs(num_batches * batch_size - num_data) >= batch_size:
         _checks.warn(
-            f"sample: the Posterior has num_data={num_data}, but a pass of the loader has {num_batches} batches of "
-            f"{batch_size}, {num_batches * batch_size} examples; the likelihood of a batch is scaled to num_data. Make "
-            "the Posterior with the number of examples that a pass goes through."
+            f"{owner}: num_data is {num_data}, but a pass of the loader has {num_batches} batches of {batch_size}, "
+            f"{num_batches * batch_size} examples; the likelihood of a batch is scaled to num_data. Give the number of "
+            "examples that a pass goes through."
         )
 
 

@@ -22,7 +22,9 @@ from geodax.data.minibatches import batches, require_no_batches
 from geodax.run import hosts
 from geodax.run.driver import Checkpoints, Run, drive
 from geodax.run.failures import from_the_start, is_defined, of_large_numbers, suspected
+from geodax.run.feeding import warn_unless_repeatable
 from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first_carry, history_of, is_exhausted
+from geodax.run.fit_feeding import make_step_feed
 from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
 from geodax.run.programs import compiled
 from geodax.run.progress import Reporter, reporting
@@ -31,11 +33,9 @@ from geodax.run.sharding import (
     DATA_AXIS,
     Devices,
     as_mesh,
-    data_axis,
     device_list,
     device_mesh,
     everywhere_alike,
-    put,
     put_everywhere,
 )
 from geodax.run.signals import stop_signals
@@ -74,6 +74,7 @@ def fit(
     *,
     num_steps: int,
     batch_size: int | None = None,
+    num_data: int | None = None,
     learning_rate: Any = None,
     optimizer: Optimizer | None = None,
     algorithm: VariationalAlgorithm | None = None,
@@ -101,9 +102,12 @@ def fit(
         log_likelihood: ``(position, batch) -> (B,)``, the log likelihood of each example, as for
             :class:`geodax.Posterior`: ``nn.GaussianLikelihood()`` with a network in a :class:`~geodax.nn.WithNoise`,
             ``nn.CategoricalLikelihood()``, or your own function.
-        data: Arrays whose first axis is that of the examples, ``(x, y)`` for the likelihoods of ``nn``.
+        data: Arrays whose first axis is that of the examples, ``(x, y)`` for the likelihoods of ``nn``. Or batches of
+            them from :mod:`geodax.data`: ``batches`` with another order or an augmentation, or ``stream``,
+            ``from_loader`` or ``shards`` for data that do not fit on the device.
         num_steps: Number of steps.
-        batch_size: Number of examples of a batch, drawn with replacement; None uses all data in every step.
+        batch_size: For arrays, number of examples of a batch, drawn with replacement; None uses all data in every step.
+        num_data: Number of examples of a pass through a stream, to which the likelihood of a batch is scaled.
         learning_rate: Learning rate of Adam: a number or a function of the step (:mod:`geodax.sgmcmc.schedules`); None
             for 0.001.
         optimizer: An optax optimiser in place of Adam, with its own learning rate. Its gradients are those of minus the
@@ -156,10 +160,8 @@ def fit(
         found = _checks.described(log_likelihood)
         raise TypeError(f"vi.fit: log_likelihood must be a function of position and batch, found {found}.")
     _checks.number("vi.fit", "checkpoint_seconds", checkpoint_seconds, least=0.0)
-    require_no_batches("vi.fit", data)
-    whole = batches(data, batch_size=1)  # validates the data
-    arrays, num_data = whole.data, whole.num_data
-    feed = None if batch_size is None else batches(arrays, batch_size=batch_size)
+    feed = make_step_feed(data, batch_size, num_data)
+    num_data = feed.num_data
     is_ascent = algorithm is None
     if algorithm is None:
         if optimizer is None:
@@ -187,7 +189,7 @@ def fit(
         )
     keys = own_keys = Keys(*jax.random.split(key, 3))
     can_split = is_ascent or algorithm.is_split
-    mesh, split = _placement(network, devices, num_samples if is_ascent else 1, batch_size or num_data, can_split)
+    mesh, split = _placement(network, devices, num_samples if is_ascent else 1, feed.batch_size, can_split)
     if split is not None:
         network = eqx.combine(split.placed(eqx.filter(network, eqx.is_inexact_array)), network)
     state = algorithm.init(network)
@@ -199,21 +201,20 @@ def fit(
     advance, close = build(
         algorithm,
         log_likelihood,
-        feed,
+        feed.draw,
         num_data,
         validation is not None,
         axes,
         split,
     )
-    held_out = () if validation is None else _like_data(validation, arrays)
-    fed = arrays if feed is None else feed
+    held_out = () if validation is None else _like_data(validation, feed.batch)
     put_carry = functools.partial(put_everywhere, mesh=mesh) if split is None else split.placed
     run = Run(carry_at(network, state), num_steps)
     if split is not None:
         run.carry = split.placed(run.carry)
     counts = {
         "num_steps": num_steps,
-        "batch_size": batch_size,
+        **feed.facts,
         "num_samples": num_samples,
         "kl_warmup": kl_warmup,
         "held": repr(sorted((held or {}).items())),
@@ -221,7 +222,10 @@ def fit(
     }
     folder, identity = None if checkpoint is None else Path(checkpoint), {}
     if folder is not None:
-        identity = fit_facts(key, network, (arrays, held_out), state, learning_rate if is_ascent else None, counts)
+        identity = fit_facts(
+            key, network, (feed.examples, held_out), state, learning_rate if is_ascent else None, counts
+        )
+        warn_unless_repeatable(data, "vi.fit")
     checkpoints = Checkpoints(folder, identity, is_split=split is not None)
     with contextlib.ExitStack() as stack:
         stack.enter_context(checkpoints.opened())
@@ -234,7 +238,9 @@ def fit(
             return Fit(algorithm.network(chosen), history, iteration, is_stopped, run.seconds)
 
         def cause(step: int) -> str:
-            batch = arrays if feed is None else feed.draw(own_keys.batches, jnp.asarray(step, jnp.int32))
+            number = jnp.asarray(step, jnp.int32)
+            batch = feed.draw(feed.loader(None)(step, step + 1), own_keys.batches, number, number, None)
+            examples = feed.examples if feed.longest is None else batch
             parts, rest = eqx.partition(algorithm.network(algorithm.init(network)), eqx.is_inexact_array)
 
             def bound(parts: PyTree, batch: PyTree) -> Array:
@@ -242,35 +248,38 @@ def fit(
                 return elbo(own_keys.steps, whole, log_likelihood, batch, num_data=num_data).elbo
 
             if split is None and not hosts.is_several() and not is_defined(bound, parts, batch):
-                return from_the_start("bound", ", with the batch of that step", arrays)
+                return from_the_start("bound", ", with the batch of that step", examples)
             advice = "The usual cause is a learning rate that is too large (try a third of it)."
-            return f"{suspected(arrays)}{advice}{of_large_numbers(arrays)}"
+            return f"{suspected(examples)}{advice}{of_large_numbers(examples)}"
 
         report = stack.enter_context(reporting(progress))
         signals = stack.enter_context(stop_signals())
         number = np.int32(0)
-        placement = PartitionSpec(data_axis(mesh)) if feed is None else PartitionSpec()
         run.carry, keys, held_out = put_carry(run.carry), *(put_everywhere(tree, mesh) for tree in (keys, held_out))
-        fed = put(fed, mesh, placement)
+        load = feed.loader(mesh)
         advance, close = (
             everywhere_alike(unit, mesh, where, split)
-            for unit, where in ((advance, placement), (close, PartitionSpec()))
+            for unit, where in ((advance, feed.placement(mesh)), (close, PartitionSpec()))
         )
-        advancing = compiled(advance, run.carry, keys, fed, number, number, donate_argnums=(0,))
+        advancing = compiled(advance, run.carry, keys, load(0, 1), number, number, donate_argnums=(0,))
         if folder is not None:
 
             def first_step(start: PyTree) -> tuple[Any, Carry]:
                 state = algorithm.init(start)
-                return state, advancing(put_carry(carry_at(start, state)), keys, fed, number, np.int32(1))
+                return state, advancing(put_carry(carry_at(start, state)), keys, load(0, 1), number, np.int32(1))
 
-            beginning = start_facts(network, arrays, algorithm.network, first_step, log_prior if is_ascent else None)
+            beginning = start_facts(
+                network, feed.examples, algorithm.network, first_step, log_prior if is_ascent else None
+            )
             hosts.first_does(lambda: require_same_start(found, beginning, folder), "resume from its checkpoint")
             checkpoints.identity |= beginning
         if run.iteration < num_steps and not is_exhausted(run.carry, run.iteration, window, patience):
             closing = compiled(close, run.carry, keys, held_out, number, number, donate_argnums=(0,))
             chunks = StepChunks(
                 run,
-                lambda carry, start, stop: advancing(carry, keys, fed, start, stop),
+                load,
+                feed.longest,
+                lambda carry, fed, start, stop: advancing(carry, keys, fed, start, stop),
                 lambda carry, number, length: closing(carry, keys, held_out, number, length),
                 window,
                 patience,
@@ -329,11 +338,11 @@ def _brought_home(tree: PyTree, mesh: Mesh | None) -> PyTree:
     return tree if mesh is None else jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), tree)
 
 
-def _like_data(validation: PyTree, arrays: PyTree) -> PyTree:
+def _like_data(validation: PyTree, batch: PyTree) -> PyTree:
     require_no_batches("vi.fit", validation)
     held_out = batches(validation, batch_size=1).data
-    if jax.tree.structure(held_out) != jax.tree.structure(arrays) or any(
-        a.shape[1:] != b.shape[1:] for a, b in zip(jax.tree.leaves(held_out), jax.tree.leaves(arrays), strict=True)
+    if jax.tree.structure(held_out) != jax.tree.structure(batch) or any(
+        a.shape[1:] != b.shape[1:] for a, b in zip(jax.tree.leaves(held_out), jax.tree.leaves(batch), strict=True)
     ):
         raise ValueError("vi.fit: validation must have the form of the data, such as (x, y), with as many columns.")
     return held_out

@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 
 from geodax import _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar
-from geodax.data.minibatches import Batches
-from geodax.data.parts import DATA_AXIS, Part, draw_part
+from geodax.data.parts import DATA_AXIS, Part
 from geodax.run import hosts
 from geodax.run.advance import NEVER
 from geodax.run.driver import Chunks, Run
@@ -94,7 +93,7 @@ def first_carry(network: PyTree, state: Any, num_windows: int, has_validation: b
 def build(
     algorithm: VariationalAlgorithm,
     log_likelihood: Callable[[Any, PyTree], Array],
-    feed: Batches | None,
+    draw: Callable[[Any, PRNGKey, Array, Array, str | None], PyTree],
     num_data: int,
     has_validation: bool,
     axes: tuple[str, ...] = (),
@@ -105,11 +104,10 @@ def build(
     Args:
         algorithm: The algorithm.
         log_likelihood: ``(position, batch) -> (B,)``.
-        feed: Batches; None if every step uses all data.
+        draw: Draws the batch of a step, that of :class:`geodax.run.fit_feeding.StepFeed`.
         num_data: Number of training examples.
         has_validation: Whether there are validation data.
-        axes: Axes of the mesh over which a step is divided. Along ``"data"`` the examples are divided; without batches
-            this device has a part of them.
+        axes: Axes of the mesh over which a step is divided; along ``"data"`` the examples are.
         split: How the arrays of the network are split over further axes, or None.
 
     Returns:
@@ -117,13 +115,8 @@ def build(
         failure, and ``(carry, keys, held_out, number, length) -> carry``, which ends a window of ``length`` steps.
     """
 
-    def batch_of(data: Any, key: PRNGKey, iteration: Array) -> Any:
-        if feed is None:
-            batch = data
-        elif DATA_AXIS in axes:
-            batch = draw_part(data, key, iteration, DATA_AXIS)
-        else:
-            batch = data.draw(key, iteration)
+    def batch_of(data: Any, key: PRNGKey, iteration: Array, start: Array) -> Any:
+        batch = draw(data, key, iteration, start, DATA_AXIS if DATA_AXIS in axes else None)
         part = Part(batch, axes) if axes else batch
         return part if split is None else split.part(part)
 
@@ -137,7 +130,7 @@ def build(
 
         def body(inner: tuple[Array, Any, Array, Array]) -> tuple[Array, Any, Array, Array]:
             iteration, state, sums, failed_at = inner
-            batch = batch_of(data, keys.batches, iteration)
+            batch = batch_of(data, keys.batches, iteration, start)
             state, info = algorithm.step(jax.random.fold_in(keys.steps, iteration), state, batch, iteration)
             values = jnp.stack([info.elbo, info.log_likelihood, info.kl]).astype(sums.dtype)
             is_finite = jnp.isfinite(values).all() & looks_finite(_fitted_arrays(algorithm, state))
@@ -196,7 +189,9 @@ class StepChunks(Chunks):
 
     Attributes:
         run: State of the fit; its carry is a :class:`Carry`.
-        advance: The compiled ``(carry, start, stop) -> carry``.
+        loader: From the first step of a chunk and the one after its last to its data.
+        longest: Largest number of steps whose data can be loaded at once; None for no limit.
+        advance: The compiled ``(carry, data, start, stop) -> carry``.
         close: The compiled ``(carry, number, length) -> carry``.
         window: Number of steps per window.
         patience: Number of windows without a better validation bound after which the fit stops, or None.
@@ -205,7 +200,9 @@ class StepChunks(Chunks):
     """
 
     run: Run
-    advance: Callable[[Carry, np.integer, np.integer], Carry]
+    loader: Callable[[int, int], PyTree]
+    longest: int | None
+    advance: Callable[[Carry, PyTree, np.integer, np.integer], Carry]
     close: Callable[[Carry, np.integer, np.integer], Carry]
     window: int
     patience: int | None
@@ -219,10 +216,15 @@ class StepChunks(Chunks):
         self.saved()
 
     def limit(self, start: int) -> int:
-        return (start // self.window + 1) * self.window
+        end = (start // self.window + 1) * self.window
+        return end if self.longest is None else min(end, start + self.longest)
+
+    def load(self, start: int, stop: int) -> None:
+        self._data = self.loader(start, stop)
 
     def compute(self, start: int, stop: int) -> PyTree:
-        self.run.carry = self.advance(self.run.carry, np.int32(start), np.int32(stop))
+        data, self._data = self._data, None
+        self.run.carry = self.advance(self.run.carry, data, np.int32(start), np.int32(stop))
         return self.run.carry.failed_at
 
     def abandon(self) -> None:
@@ -246,6 +248,7 @@ class StepChunks(Chunks):
         while self.run.iteration < failed_at:
             start = self.run.iteration
             stop = min(self.limit(start), failed_at)
+            self.load(start, stop)
             self.compute(start, stop)
             self.accept(start, stop)
             self.keep(start, stop)

@@ -22,7 +22,6 @@ from geodax import _checks
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import Batches, Stream
-from geodax.data.shard_files import Shards
 from geodax.run import hosts
 from geodax.run.advance import (
     MANY_CHAINS,
@@ -244,10 +243,9 @@ def sample(
         thinning=thinning,
     )
     folder = None if checkpoint is None else Path(checkpoint)
-    if folder is not None and isinstance(batches, Stream) and not isinstance(batches, Shards):
-        warn_unless_repeatable(batches)
     identity: dict[str, Any] = {}
     if folder is not None:
+        warn_unless_repeatable(batches, "sample")
         counts = {"num_warmup": num_warmup, "num_chains": num_chains, "thinning": thinning}
         fed = {"feed": feed, "data": data, "chain_keys": chain_keys, "keep": keep}
         identity = identity_of(rng_key, algorithm, data_args, states, shapes, **counts, **fed, split=split)

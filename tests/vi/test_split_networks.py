@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 import geodax as gx
 from geodax import nn, vi
 from geodax.run.fit_chunks import Keys, build, first_carry
+from geodax.run.fit_feeding import make_step_feed
 from geodax.run.sharding import everywhere_alike
 from geodax.run.split import split_of
 from geodax.vi.eigenbases import on_devices_in_turn
@@ -96,7 +97,7 @@ def test_draws_of_split_arrays_are_those_of_the_vector(key):
 def program_of(algorithm, likelihood, start, mesh, feed, num_data):
     """The program of a chunk of steps, the size of the state, and that of the arguments beside it."""
     split = split_of("test", eqx.filter(start, eqx.is_inexact_array), mesh, False)
-    advance, _ = build(algorithm, likelihood, feed, num_data, False, (), split)
+    advance, _ = build(algorithm, likelihood, make_step_feed(feed, None, None).draw, num_data, False, (), split)
     carry = split.placed(first_carry(start, algorithm.init(start), 1, False))
     keys = Keys(*jax.random.split(jax.random.key(0), 3))
     keys, fed = jax.device_put((keys, feed), NamedSharding(mesh, PartitionSpec()))
