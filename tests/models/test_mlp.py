@@ -34,6 +34,24 @@ def _linear(x, y, noise):
     return design, covariance @ design.T @ t / sd**2, covariance
 
 
+def test_inputs_of_two_values_are_divided_by_half_their_distance():
+    """Catches rare categories that are as far from the others as their deviation is small."""
+    x = np.random.default_rng(1).standard_normal((40, 4))
+    x[:, 1] = np.arange(40) == 7
+    x[:, 2] = np.where(np.arange(40) < 4, 3.0, -1.0)
+    x[5:17, 2] = np.nan
+    x[:, 3] = np.arange(40) % 3
+    model = BayesianMLPRegressor((2,), random_state=0)
+    inputs, *_ = model.prepare(x, x[:, 0])
+    np.testing.assert_allclose(model.spread_, [x[:, 0].std(), 0.5, 2.0, x[:, 3].std()])
+    np.testing.assert_allclose(
+        np.ptp(inputs[:, 0], axis=0)[[1, 4]], 2.0, rtol=1e-6
+    )  # the category, and what is missing
+    model.halves_distances = False
+    model.prepare(x, x[:, 0])
+    np.testing.assert_allclose(model.spread_, np.nanstd(x, axis=0))
+
+
 @pytest.fixture(scope="module")
 def line():
     generator = np.random.default_rng(0)

@@ -89,6 +89,7 @@ def write_model(report: Report, model: Any, targets: Sequence[str]) -> None:
         + " Inputs"
         + ("" if is_classifier or model.likelihood in COUNTS else " and target")
         + " are standardised: their mean is 0 and their standard deviation 1."
+        + (" Inputs of two values, such as categories, have the distance 2." if model.halves_distances else "")
     )
     last = len(model.widths) + 1
     lines = [f"h_0 = x   ({counted(sizes[0], 'input')})"]

@@ -27,6 +27,7 @@ from geodax.predict.scores import relative_weights
 _MOST_POINTS = 600
 _MOST_LINES = 4
 _MOST_BARS = 30
+_MOST_UPRIGHT = 6  # labels of categories below an axis
 _DASHES = ("-", "--", ":", "-.")
 
 
@@ -148,7 +149,8 @@ def dependence_figure(parts: Sequence[Dependence], quantity: str, classes: Seque
     Returns:
         The figure.
     """
-    figure, axes = grid(len(parts), height=2.0)
+    has_long_labels = any(isinstance(p.values[0], str) and len(p.values) > _MOST_UPRIGHT for p in parts)
+    figure, axes = grid(len(parts), height=2.5 if has_long_labels else 2.0)
     lowest, highest = np.inf, -np.inf
     for ax, part in zip(axes, parts, strict=True):
         curves = part.curves if classes else part.curves[..., None]
@@ -167,8 +169,8 @@ def dependence_figure(parts: Sequence[Dependence], quantity: str, classes: Seque
                 ax.fill_between(at, low, high, color=style["color"], alpha=0.2, linewidth=0)
                 ax.plot(at, middle, linewidth=1.4, linestyle=_DASHES[k % len(_DASHES)], **style)
         if is_category:
-            most = max(3, 40 // len(at))
-            ax.set_xticks(at, [short(str(value), most) for value in part.values], parse_math=False)
+            most, rotation = (40 // len(at), 0) if len(at) <= _MOST_UPRIGHT else (12, 90)
+            ax.set_xticks(at, [short(str(value), most) for value in part.values], rotation=rotation, parse_math=False)
             ax.set_xlim(-0.5, len(at) - 0.5)
         if part.is_date:
             as_dates(ax)

@@ -32,6 +32,7 @@ _LEAST_ROWS, _LEAST_REPEATS = 60, 2
 _MOST_EVALUATIONS = 2_000_000  # of one network at one row, some seconds
 _BACKGROUND_ROWS, _LEAST_BACKGROUND, _GRID = 100, 20, 15
 _MOST_VALUES = 20_000_000  # kept predictions
+_MOST_LEVELS = 16  # of a category, the most frequent ones
 _FEW_LEVELS = 8  # a numeric input with so few values is evaluated at all of them
 _LEAST_PROBABILITY = 1e-12
 
@@ -176,7 +177,8 @@ def _grid(data: LabelledTable, x: np.ndarray, columns: list[int]) -> tuple[Seque
     """The values of an input at which the prediction is computed, and the settings of its columns."""
     num_plain = len(data.names) - len(data.categories)
     if columns[0] >= num_plain:
-        return [data.categories[i - num_plain][1] for i in columns], np.eye(len(columns))
+        frequent = np.sort(np.argsort(-x[:, columns].mean(axis=0), kind="stable")[:_MOST_LEVELS])
+        return [data.categories[columns[i] - num_plain][1] for i in frequent], np.eye(len(columns))[frequent]
     own = x[~np.isnan(x[:, columns[0]])][:, columns]
     own = own[np.unique(own[:, 0], return_index=True)[1]]  # each value with the periods of that date
     if len(own) > _FEW_LEVELS:

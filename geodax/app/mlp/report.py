@@ -274,5 +274,5 @@ def _inputs(report: Report, model: Any, data: LabelledTable, importance: Importa
         figures.dependence_figure(parts, predicted, names),
         "Partial dependence: the mean prediction over some fitted rows when one input is set to the value on the "
         f"axis, median and 90 % interval over {importance.num_draws} draws. The other inputs keep their values, so "
-        "read it with care where inputs are strongly correlated.",
+        "read it with care where inputs are strongly correlated. Of many categories it shows the most frequent.",
     )

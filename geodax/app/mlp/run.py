@@ -64,14 +64,15 @@ class AbstractMLPRun(AbstractRunKind):
             seed=seed,
             dialect=dialect,
         )
-        model = self.estimator({"options": dataclasses.asdict(options), "seed": 0})
+        facts = {"halves_distances": True}
+        model = self.estimator({"options": dataclasses.asdict(options), "seed": 0, **facts})
         fitted, *_, (_, aside) = model.prepare(*self.arrays(data))
         notes = [*data.notes, *_about_missing(data, model)]
         if len(aside):
             others = f"{len(aside)} of the other {len(data.train[0])} rows"
             notes.append(f"{others} calibrate conformal predictions, {len(fitted)} are fitted.")
         data = dataclasses.replace(data, notes=(*notes, *self.about_fit(model, data)))
-        return data, {"columns": [*data.names, *data.target_names], "notes": list(data.notes)}
+        return data, {"columns": [*data.names, *data.target_names], "notes": list(data.notes), **facts}
 
     def save(self, path: Path, data: LabelledTable) -> None:
         save_labelled(path, data)
@@ -95,7 +96,9 @@ class AbstractMLPRun(AbstractRunKind):
         options["widths"] = tuple(int(part) for part in widths)
         if "class_order" in options:
             options["class_order"] = list(options["class_order"]) or None
-        return self.estimator_type(**options, random_state=config["seed"])
+        found = self.estimator_type(**options, random_state=config["seed"])
+        found.halves_distances = config.get("halves_distances", False)  # not in runs of earlier versions
+        return found
 
     def fitted(self, config: Mapping[str, Any], data: LabelledTable, posterior: Any) -> Any:
         return self.estimator(config).with_posterior(*data.train, posterior, data.train_weights)

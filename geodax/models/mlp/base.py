@@ -32,7 +32,7 @@ from geodax.models.mlp.options import MLPOptions
 from geodax.models.mlp.weights import row_weights
 from geodax.models.options import require_targets, seed_of
 from geodax.models.run_arguments import RunArguments
-from geodax.models.unit_network.functions import moments
+from geodax.models.unit_network.functions import half_distances, moments
 from geodax.nn.networks import checked_rank
 from geodax.predict.evaluation import evaluate
 
@@ -55,7 +55,13 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
     """A Bayesian network of dense layers that predicts with an ensemble of draws.
 
     The two estimators differ in their targets; their arguments are documented there.
+
+    Attributes:
+        halves_distances: Whether inputs of two values are divided by half their distance; False for fits of earlier
+            versions, which divided all inputs by their standard deviations.
     """
+
+    halves_distances = True
 
     n_features_in_: int
     indicators_: np.ndarray
@@ -147,6 +153,8 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         self._is_weighted = weights is not None
         require_values(type(self).__name__, x, getattr(self, "feature_names_in_", None))
         self.center_, self.spread_ = moments(x, own_weights)
+        if self.halves_distances:
+            self.spread_ = np.maximum(self.spread_, half_distances(x))
         standardised, missing = self._standardised(x), np.isnan(x)
         self._joint, self.indicators_ = joint_normal(standardised), indicator_columns(missing)
         self._shares = missing[:, self.indicators_].mean(axis=0)
@@ -300,7 +308,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         """Inputs of the network, rows x draws x columns: completed rows, and standardised indicators."""
         filled = draw_missing(self._joint, standardised, num_draws, generator)
         indicators = np.isnan(standardised)[:, self.indicators_] - self._shares
-        indicators = indicators / np.sqrt(self._shares * (1 - self._shares))
+        indicators = indicators / (0.5 if self.halves_distances else np.sqrt(self._shares * (1 - self._shares)))
         return np.concatenate([filled, np.repeat(indicators[:, None], num_draws, axis=1)], axis=2)
 
     def _outputs(self, inputs: np.ndarray) -> Iterator[Any]:

@@ -82,3 +82,15 @@ def moments(
         center, deviation = unit * mean, unit * np.sqrt((each * (known - mean) ** 2).sum(axis=0) / total)
     is_still = deviation <= 1e-12 * np.maximum(np.abs(center), 1e-300)
     return center, np.where(is_still, 1.0, deviation)
+
+
+def half_distances(values: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " columns"]:
+    """Half the distance of the values of each column that has two beside NaN, and 0 for other columns.
+
+    It is the deviation of two equally frequent values. If one is rare, the deviation is small; divided by it, the rare
+    value would be far from the others, with a large effect under a prior of the weights (Gelman 2008, "Scaling
+    regression inputs by dividing by two standard deviations").
+    """
+    low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    has_two = ((values == low) | (values == high) | np.isnan(values)).all(axis=0)
+    return np.where(has_two, high / 2 - low / 2, 0.0)
