@@ -11,7 +11,7 @@ import pandas as pd
 from geodax.app.cca.files import GroupedTable
 from geodax.app.family import posterior_arrays
 from geodax.app.report import plots
-from geodax.app.report.drawing import SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
+from geodax.app.report.drawing import NORMAL, SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of
 from geodax.app.report.parts import begin, end, write_checks
@@ -170,7 +170,7 @@ def _entries(draws: np.ndarray, columns: Sequence[str], groups: Sequence[str]) -
         draw_intervals(ax, labels, [draws[:, g, i] for i in shown], colour=SERIES[g % len(SERIES)])
         ax.tick_params(axis="y", labelleft=g == 0)  # beside each other; a phone shows them
         ax.axvline(0.0, color="grey", linewidth=0.6)
-        ax.set_title(short(groups[g], 20))
+        ax.set_title(short(groups[g], 20), fontsize=NORMAL)
         axes.append(ax)
     return finish(figure)
 
@@ -203,7 +203,7 @@ def _shrinkage(model: HierarchicalCCA, data: GroupedTable, groups: Sequence[str]
         points = [_degrees(np.asarray(frames[v - 1])[:, 0], middle) for frames in alone]
         ax.plot(points, range(len(groups)), "o", markerfacecolor="none", markeredgecolor=SERIES[1], markersize=6)
         ax.set_xlim(0)
-        ax.set_title(title)
+        ax.set_title(title, fontsize=NORMAL)
     return finish(figure)
 
 
