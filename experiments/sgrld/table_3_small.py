@@ -6,6 +6,7 @@
 As :mod:`experiments.sgrld.table_3`, with the paper's learning rates on the mean potential, with 8 channels in the first stage,
 for 10 epochs in batches of 100, half of them burn-in, and on 2,000 test images: a processor can finish it, and it shows that
 the code learns. It has Monge's metric too, at a small weight and the identity's rate, which the paper leaves out here.
+On a GPU too, seeds run one after the other: convolutions with the kernels of two networks took 0.28 seconds a step there.
 """
 
 import dataclasses
