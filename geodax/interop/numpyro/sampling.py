@@ -73,7 +73,8 @@ def sample(
 
     Args:
         model: A NumPyro model. Plates, masks, scales, factors, conditioned and deterministic sites work as in NumPyro;
-            discrete latent sites are summed out, which needs funsor.
+            discrete latent sites are summed out, which needs funsor, and deterministic sites that depend on them are
+            left out.
         model_args: The model's positional arguments.
         model_kwargs: The model's keyword arguments.
         num_samples: Number of stored draws per chain.
