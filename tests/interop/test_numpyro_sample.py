@@ -307,6 +307,8 @@ def test_traced_data_are_refused(transform, x):
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="'nuts', 'hmc', 'adjusted_mclmc', 'mclmc'"):
         gxn.sample(regression, model_args=(X,), num_samples=1, sampler="gibbs")
+    with pytest.raises(TypeError, match="init_strategy must be a function of NumPyro"):
+        gxn.sample(regression, model_args=(X,), num_samples=1, init_strategy="uniform")
     with pytest.raises(TypeError, match=r"\['step_size'\]"):
         gxn.sample(regression, model_args=(X,), num_samples=1, step_size=0.1)
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from numpyro.distributions import biject_to, constraints
 from numpyro.infer import init_to_mean, init_to_median, init_to_uniform, init_to_value
 
+from geodax import _checks
 from geodax._types import Array
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.sphere import Sphere
@@ -48,7 +49,12 @@ def angle(point: Array) -> Array:
 
 def strategy_of(init_strategy: Any) -> Callable:
     """The user's strategy; on manifolds uniformly distributed points, on spheres means and medians of unit vectors."""
-    chosen = init_strategy if isinstance(init_strategy, functools.partial) else init_strategy()
+    if not callable(init_strategy):
+        raise TypeError(
+            "to_geodax: init_strategy must be a function of NumPyro, such as numpyro.infer.init_to_median or "
+            f"init_to_value(values={{...}}), found {_checks.described(init_strategy)}."
+        )
+    chosen: Any = init_strategy if isinstance(init_strategy, functools.partial) else init_strategy()
     function, options = getattr(chosen, "func", None), getattr(chosen, "keywords", {})
     known = (init_to_uniform, init_to_value, init_to_mean, init_to_median)
 

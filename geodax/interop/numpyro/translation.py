@@ -293,7 +293,7 @@ def _left_out(sites: Mapping[str, Any]) -> dict[str, LeftOut]:
 
 
 def _end_of_support(site: Any, end: int) -> Array:
-    return jnp.broadcast_to(site["fn"].enumerateevent_support(expand=False)[end], jnp.shape(site["value"]))
+    return jnp.broadcast_to(site["fn"].enumerate_support(expand=False)[end], jnp.shape(site["value"]))
 
 
 def _first_valid(draw: Callable, log_density: Callable, key: PRNGKey) -> Values:
