@@ -7,6 +7,7 @@ import numpyro
 import pytest
 import xarray as xr
 from numpyro import distributions as dist
+from numpyro.contrib.control_flow import scan
 from numpyro.handlers import mask
 
 from geodax.diagnostics import to_arviz
@@ -116,3 +117,29 @@ def test_masked_priors_with_another_density_are_sampled():
 def test_cells_that_are_all_missing_are_sampled():
     translated = gxn.to_geodax(imputed, model_args=(np.zeros((2, 3), bool),))
     assert jax.tree.map(jnp.shape, translated.position) == {"mean": (), "y_unobserved": (2, 3)}
+
+
+def imputation(x, y):
+    """NumPyro's way to impute: latent values in the place of missing observations."""
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    missing = np.isnan(x)
+    latent = numpyro.sample("latent", dist.Normal(mean, 1).expand([int(missing.sum())]).mask(False))
+    complete = jnp.asarray(np.where(missing, 0, x)).at[np.nonzero(missing)].set(latent)
+    numpyro.sample("x", dist.Normal(mean, 1), obs=complete)
+    numpyro.sample("rows", dist.Normal(mean, 1).expand([2]).to_event(1), obs=complete)
+    numpyro.sample("y", dist.Normal(complete, 1), obs=y)
+    scan(lambda carry, z: (carry, numpyro.sample("z", dist.Normal(mean, 1), obs=z)), 0.0, y[:, 0])
+
+
+def test_imputed_cells_are_no_data():
+    x, y = np.array([[0.3, np.nan], [-0.2, 1.1], [np.nan, 0.4]]), jnp.ones((3, 2))
+    tree = gxn.sample(imputation, model_args=(x, y), **OPTIONS)
+    observed, found = tree["observed_data"], tree["log_likelihood"]
+    for name, expected in {"x": x, "rows": x, "y": y, "z": y[:, 0]}.items():
+        np.testing.assert_array_equal(observed[name], expected)
+    np.testing.assert_array_equal(found["x_dim_0"], [0, 2, 3, 5])
+    np.testing.assert_array_equal(found["rows_dim_0"], [1])
+    assert (found["y"].shape, found["z"].shape) == ((2, 40, 3, 2), (2, 40, 3))
+    mean = tree["posterior"]["mean"].values[..., None]
+    expected = np.asarray(dist.Normal(mean, 1.0).log_prob(x[~np.isnan(x)]))
+    np.testing.assert_allclose(found["x"].values, expected, rtol=1e-12)

@@ -9,11 +9,13 @@ import numpyro
 import pytest
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
+from numpyro.infer import init_to_mean, init_to_median, init_to_sample, init_to_value
 from numpyro.infer.util import log_density as numpyro_log_density
 from numpyro.infer.util import potential_energy
 
 import geodax as gx
 from geodax.interop import numpyro as gxn
+from geodax.interop.numpyro.separation import dependent
 from tests.interop.test_numpyro_sites import F, langevin_truth
 from tests.marks import slow
 from tests.suites.chains import assert_agree
@@ -182,6 +184,32 @@ def test_starts_where_the_density_is_finite(key):
     assert len(np.unique(np.asarray(starts["x"]))) == 20
 
 
+@pytest.mark.parametrize(
+    ("strategy", "is_near"),
+    [(init_to_mean, True), (init_to_median, True), (init_to_sample, True), (init_to_value(values={"s": 0.3}), False)],
+)
+def test_strategies_for_unit_vectors_and_angles(strategy, is_near, key):
+    """NumPyro has no coordinates of spheres, and its medians of angles near pi can be near 0."""
+    loc = jnp.array([0.0, 0.6, 0.8])
+
+    def model():
+        numpyro.sample("s", dist.HalfNormal(1.0))
+        with numpyro.plate("rows", 2):
+            numpyro.sample("u", gxn.VonMisesFisher(loc, 100.0))
+        numpyro.sample("flat", dist.ImproperUniform(constraints.sphere, (), (3,)))
+        numpyro.sample("a", dist.VonMises(jnp.array([3.1, -3.1]), 100.0).to_event(1))
+
+    translated = gxn.to_geodax(model, init_strategy=strategy)
+    starts = jax.vmap(translated.start)(jax.random.split(key, 100))
+    assert float(jnp.max(jax.vmap(translated.manifold.residual)(starts))) < 1e-12
+    cosines = starts["u"] @ loc, -starts["a"][..., 0], starts["flat"][:, 0]
+    if not is_near:
+        np.testing.assert_allclose(starts["s"], np.log(0.3))
+    for cosine, is_uniform in zip(cosines, (not is_near, not is_near, True), strict=True):
+        low = float(jnp.min(cosine))
+        assert low < -0.5 if is_uniform else low > 0.8
+
+
 # ----------------------------------------------------------------------------------------------------- errors
 
 
@@ -243,9 +271,44 @@ def test_discrete_sites_are_summed_over():
         gxn.sample(mixture, model_args=(y,), num_samples=1, with_log_likelihood=True)
 
 
+def assigned(y):
+    mean = numpyro.sample("mean", dist.Normal(0, 3).expand([2]).to_event(1))
+    numpyro.deterministic("gap", mean[1] - mean[0])
+    with numpyro.plate("rows", len(y)):
+        z = numpyro.sample("z", dist.Bernoulli(0.3), infer={"enumerate": "parallel"})
+        numpyro.sample("y", dist.Normal(numpyro.deterministic("own", mean[z]), 1.0), obs=y)
+
+
+def test_what_depends_on_sites_that_are_summed_out_is_not_recorded():
+    """One draw of ``z`` from its prior would stand in for its posterior."""
+    pytest.importorskip("funsor")
+    y = jnp.array([0.4, -0.7, 2.0])
+    with pytest.warns(UserWarning, match=r"\['own'\] depend on the discrete sites \['z'\]"):
+        translated = gxn.to_geodax(assigned, model_args=(y,))
+    assert set(translated.constrain(translated.position)) == {"mean", "gap"}
+
+
+def test_results_that_depend_on_arguments():
+    known = jnp.arange(3.0)
+
+    def function(x, y):
+        picked = jax.lax.cond(x > 0, lambda: known, lambda: 2 * known)
+        return {"shape": jnp.ones(y.shape), "known": known * 2, "x": x, "picked": picked, "sum": jnp.sum(y[1:] * known)}
+
+    assert dependent(function, jnp.int32(1), jnp.ones(4)) == {"x", "picked", "sum"}
+
+
+@pytest.mark.parametrize(("transform", "x"), [(jax.jit, X), (jax.vmap, X[None])])
+def test_traced_data_are_refused(transform, x):
+    with pytest.raises(TypeError, match=r"inside jax\.jit, jax\.vmap or jax\.grad"):
+        transform(lambda x: gxn.to_geodax(regression, model_args=(x,)).position)(x)
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="'nuts', 'hmc', 'adjusted_mclmc', 'mclmc'"):
         gxn.sample(regression, model_args=(X,), num_samples=1, sampler="gibbs")
+    with pytest.raises(TypeError, match="init_strategy must be a function of NumPyro"):
+        gxn.sample(regression, model_args=(X,), num_samples=1, init_strategy="uniform")
     with pytest.raises(TypeError, match=r"\['step_size'\]"):
         gxn.sample(regression, model_args=(X,), num_samples=1, step_size=0.1)
 

@@ -17,6 +17,7 @@ from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.distributions import as_key
 from geodax.interop.numpyro.draws import dataset, over_draws, variable_names, with_axes
 from geodax.interop.numpyro.masks import counted_cells
+from geodax.interop.numpyro.separation import dependent, reusable
 from geodax.interop.numpyro.translation import GeodaxModel, sampler_of, translate
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.mclmc import adjusted_mclmc, mclmc
@@ -73,7 +74,8 @@ def sample(
 
     Args:
         model: A NumPyro model. Plates, masks, scales, factors, conditioned and deterministic sites work as in NumPyro;
-            discrete latent sites are summed out, which needs funsor.
+            discrete latent sites are summed out, which needs funsor, and deterministic sites that depend on them are
+            left out.
         model_args: The model's positional arguments.
         model_kwargs: The model's keyword arguments.
         num_samples: Number of stored draws per chain.
@@ -89,8 +91,8 @@ def sample(
             of the site's shape, for all chains, or with a leading axis, one per chain (per superchain with
             ``num_superchains``). The other sites start by ``init_strategy``.
         with_log_likelihood: Whether to add the log likelihood of each observed site at each draw. Cells masked by
-            ``numpyro.handlers.mask`` are left out; the others are then stored along one axis, whose coordinate is their
-            index in the flattened site.
+            ``numpyro.handlers.mask``, and cells that have values of latent sites, are left out; the others are then
+            stored along one axis, whose coordinate is their index in the flattened site.
         dims: Names of the axes of variables after chain and draw, ``{"w": ["variable", "component"]}``. By default axes
             of plates have the name of the plate, event axes those of ``infer={"event_dims": [...]}``, and all others
             are ``w_dim_0``, ``w_dim_1`` and so on, by their place.
@@ -101,7 +103,8 @@ def sample(
 
     Returns:
         An ``xarray.DataTree`` with the groups ``posterior`` (latent and deterministic sites, constrained),
-        ``sample_stats``, ``adaptation``, ``observed_data`` and, if requested, ``log_likelihood``; a ``store`` has them
+        ``sample_stats``, ``adaptation``, ``observed_data`` (NaN in cells that have values of latent sites, as in
+        imputation) and, if requested, ``log_likelihood``; a ``store`` has them
         too at the end of the run, with the names and labels of axes. A slash in the name of a site becomes
         a dot, since slashes separate the groups of a DataTree; :func:`predictive` recognises these names.
 
@@ -114,14 +117,14 @@ def sample(
     if build is None or not callable(build):
         raise ValueError(
             f"sample: sampler must be one of {list(_SAMPLERS)} or a function (log_density, *, manifold) -> algorithm, "
-            f"found {sampler!r}."
+            f"such as gx.nuts, with its options in sampler_options, found {_checks.described(sampler)}."
         )
     _checks.arguments("sample", "model_args", model_args)
     unknown = sorted(set(run_options) - _RUN_OPTIONS)
     if unknown:
         raise TypeError(
             f"sample: unknown arguments {unknown}; the options of the run are {sorted(_RUN_OPTIONS)}, and those of the "
-            "sampler belong in sampler_options={...}."
+            "sampler belong in sampler_options={...}, those of the model in model_kwargs={...}."
         )
     key_model, key_run = jax.random.split(as_key("sample", rng_key))
     translation = translate(model, model_args, model_kwargs, key_model, init_strategy, stiefel_manifold)
@@ -133,7 +136,8 @@ def sample(
         )
     recorded = jax.eval_shape(translated.constrain, translated.position)
     names = variable_names("sample", [*recorded, *translated.observed])
-    observed = _observed(translated.observed, names)
+    imputed = _imputed(model, model_args, model_kwargs, translated)
+    observed = _observed(translated.observed, names, imputed)
 
     def record(position: dict[str, Any]) -> dict[str, Any]:
         return {names[site]: value for site, value in translated.constrain(position).items()}
@@ -176,7 +180,7 @@ def sample(
         raise StartError(f"sample: {found}.") from error
     groups = {"posterior": tree["posterior"].to_dataset(), "observed_data": observed}
     if with_log_likelihood:
-        groups["log_likelihood"] = _log_likelihood(model, model_args, model_kwargs, translated, tree, names)
+        groups["log_likelihood"] = _log_likelihood(model, model_args, model_kwargs, translated, tree, names, imputed)
     named = with_axes("sample", groups, axes, dims, coords)
     groups = {name: data for name, data in named.items() if data.data_vars}
     complete_store(store, checkpoint, groups)
@@ -189,10 +193,28 @@ def _like(names: Mapping[str, str], recorded: Mapping[str, Any]) -> xr.Dataset:
     return xr.Dataset({name: (dimension_names(name, x.ndim - 2), x) for name, x in arrays.items()})
 
 
-def _observed(values: Mapping[str, Any], names: Mapping[str, str]) -> xr.Dataset:
+def _imputed(
+    model: Callable, args: tuple, kwargs: Mapping[str, Any] | None, translated: GeodaxModel
+) -> dict[str, np.ndarray]:
+    """By observed site with such cells: which of its cells have values of latent sites, and so are no data."""
+
+    def values(position: dict[str, Any]) -> dict[str, Any]:
+        latent = {site: value for site, value in translated.constrain(position).items() if site in position}
+        sites = _sites(model, args, kwargs, translated, jax.random.key(0), latent)
+        return {site: sites[site]["value"] for site in translated.observed}
+
+    if not dependent(values, translated.position):
+        return {}
+    program = reusable(values, translated.position)
+    one, other = (program(translated.start(jax.random.key(seed))) for seed in (0, 1))
+    found = {site: np.asarray(one[site] != other[site]) for site in one}
+    return {site: cells for site, cells in found.items() if cells.any()}
+
+
+def _observed(values: Mapping[str, Any], names: Mapping[str, str], imputed: Mapping[str, np.ndarray]) -> xr.Dataset:
     data = {}
     for site, value in values.items():
-        array = np.asarray(value)
+        array = np.where(imputed[site], np.nan, value) if site in imputed else np.asarray(value)
         data[names[site]] = (dimension_names(names[site], array.ndim)[2:], array)
     return xr.Dataset(data)
 
@@ -253,8 +275,9 @@ def _log_likelihood(
     translated: GeodaxModel,
     tree: xr.DataTree,
     names: Mapping[str, str],
+    imputed: Mapping[str, np.ndarray],
 ) -> xr.Dataset:
-    """Log likelihoods of the observed cells; for a partly masked site only the unmasked cells, along one axis."""
+    """Log likelihoods of the data; of a site with masked or imputed cells only the others, along one axis."""
 
     def of_draw(key: PRNGKey, latent: Mapping[str, Any]) -> dict[str, Any]:
         sites = _sites(model, args, kwargs, translated, key, latent)
@@ -273,6 +296,8 @@ def _log_likelihood(
     for site in translated.observed:
         name, values = names[site], found[f"values/{site}"]
         counts = found[f"counts/{site}"].any(axis=(0, 1))
+        if site in imputed:
+            counts = counts & ~imputed[site].any(axis=tuple(range(counts.ndim, imputed[site].ndim)))
         if counts.all():
             arrays[name] = values
         elif counts.any():

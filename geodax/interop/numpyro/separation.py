@@ -8,11 +8,12 @@ model is traced in every call, nothing is reused that the data or the model have
 
 import hashlib
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from geodax._types import Array, PyTree
@@ -45,6 +46,9 @@ def separated(function: Callable[..., PyTree], *args: PyTree) -> Separated:
 
     Returns:
         The program, for arguments of these shapes, and the data.
+
+    Raises:
+        TypeError: If the data are traced.
     """
     leaves, structure = jax.tree.flatten(args)
     result: list[Any] = []
@@ -68,6 +72,12 @@ def separated(function: Callable[..., PyTree], *args: PyTree) -> Separated:
         return tuple(_run(first, dict(zip(constants, constants_, strict=True)), needed))
 
     data = tuple(jnp.asarray(constant) for constant in flat.consts)
+    if any(isinstance(array, Tracer) for array in data):
+        raise TypeError(
+            "A model cannot be translated, sampled or used for predictions inside jax.jit, jax.vmap or jax.grad: its "
+            "data must be known. Do so outside, in a loop over the data sets: other data of the same shapes compile "
+            "nothing. For a log density that is a function of the data use numpyro.infer.util.log_density."
+        )
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in flat.out_avals]
     return Separated(call, compiled(prepare, *data)(*data) if first else prepare(*data), of_results.unflatten(shapes))
 
@@ -77,6 +87,17 @@ def reusable(function: Callable[..., PyTree], *args: PyTree) -> Callable[..., Py
     call, data, _ = separated(function, *args)
     program = compiled(call, data, *args)
     return lambda *args: program(data, *args)
+
+
+def dependent(function: Callable[..., Mapping[str, Any]], *args: PyTree) -> set[str]:
+    """Names of the results that depend on the arguments."""
+    traced, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    reached = set(traced.jaxpr.invars)
+    for equation in traced.jaxpr.eqns:
+        reached.update(equation.outvars if not reached.isdisjoint(_variables([equation])) else ())
+    names = [name for name, shape in shapes.items() for _ in jax.tree.leaves(shape)]
+    found = zip(names, traced.jaxpr.outvars, strict=True)
+    return {name for name, variable in found if not isinstance(variable, Literal) and variable in reached}
 
 
 def identity_of(function: Callable[..., PyTree], *args: PyTree) -> Hashable:

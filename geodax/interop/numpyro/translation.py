@@ -8,6 +8,7 @@ enumeration have the same meaning.
 
 import functools
 import importlib.util
+import warnings
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,24 +17,23 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax.core import Tracer
-from numpyro.distributions import biject_to, constraints
+from numpyro.distributions import constraints
 from numpyro.handlers import seed, substitute, trace
-from numpyro.infer import init_to_mean, init_to_uniform
+from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, potential_energy
 
 from geodax import _checks
 from geodax._types import Array, PRNGKey, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.product import Product
-from geodax.geometry.sphere import Sphere
 from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.constants import LeftOut, checked, left_out, require_constant
-from geodax.interop.numpyro.constraints import _Stiefel
 from geodax.interop.numpyro.distributions import _typed, as_key
 from geodax.interop.numpyro.draws import axes_of
 from geodax.interop.numpyro.initial import initial_positions
 from geodax.interop.numpyro.masks import refuse_flat
-from geodax.interop.numpyro.separation import Separated, identity_of, reusable, separated
+from geodax.interop.numpyro.separation import Separated, dependent, identity_of, reusable, separated
+from geodax.interop.numpyro.sites import angle, coordinate, event_support, manifold_of, strategy_of
 from geodax.run.programs import compiled, reused
 from geodax.run.records import OfData
 
@@ -50,7 +50,8 @@ class GeodaxModel(NamedTuple):
         manifold: The geometry of a position.
         position: An initial position: values of the sites on manifolds (of an angle its cosine and sine, along a new
             last axis), unconstrained values of the others.
-        constrain: Function from a position to the values of all latent and deterministic sites.
+        constrain: Function from a position to the values of all latent and deterministic sites, except for those that
+            are summed out and deterministic sites that depend on them.
         start: ``key -> position``, random initial positions with finite density and gradient, if found within 100
             trials.
         observed: Values of the observed sites.
@@ -115,7 +116,7 @@ def to_geodax(
         A :class:`GeodaxModel`.
 
     Raises:
-        TypeError: If ``model_args`` is not a tuple.
+        TypeError: If ``model_args`` is not a tuple, and inside ``jax.jit`` or ``jax.vmap``.
         ValueError: For models without continuous latent sites; subsampled plates; latent sites with delta
             distributions; discrete latent sites that cannot be enumerated; sites whose density leaves out a constant
             that depends on latent variables; and models in which entries of a latent site do not change the density,
@@ -137,7 +138,7 @@ def translate(
     """Translate a model; see :func:`to_geodax`."""
     kwargs = dict(model_kwargs or {})
     key = as_key("to_geodax", rng_key)
-    strategy = _strategy(init_strategy)
+    strategy = strategy_of(init_strategy)
     model_trace = trace(substitute(seed(model, key), substitute_fn=strategy)).get_trace(*model_args, **kwargs)
     refuse_subsampling("to_geodax", model_trace)
     latent = _latent_sites(model_trace)
@@ -146,16 +147,16 @@ def translate(
     if not continuous:
         raise ValueError("to_geodax: the model has no continuous latent site, so there is nothing to sample.")
 
-    manifolds = {name: _manifold(site["fn"], stiefel_manifold or Stiefel()) for name, site in continuous.items()}
+    manifolds = {name: manifold_of(site["fn"], stiefel_manifold or Stiefel()) for name, site in continuous.items()}
     curved = {name: manifold for name, manifold in manifolds.items() if manifold is not None}
-    angles = {name for name, site in continuous.items() if _support(site["fn"]) is constraints.circular}
+    angles = {name for name, site in continuous.items() if event_support(site["fn"]) is constraints.circular}
     # values that a run of the model creates: parameters of networks, keys of numpyro.prng_key
     fixed = {name: site["value"] for name, site in model_trace.items() if site["type"] in ("param", "mutable")}
     seeded = seed(substitute(model, data=fixed), jax.random.key(0))
     density_model = _enumerated(seeded, model_trace) if enumerated else seeded
 
     def split(position: Values) -> tuple[Values, Values]:
-        on_manifolds = {name: _angle(x) if name in angles else x for name, x in position.items() if name in curved}
+        on_manifolds = {name: angle(x) if name in angles else x for name, x in position.items() if name in curved}
         return on_manifolds, {name: x for name, x in position.items() if name not in curved}
 
     def log_density(position: Values) -> Scalar:
@@ -164,10 +165,28 @@ def translate(
         with checked():
             return -jnp.asarray(potential_energy(conditioned, model_args, kwargs, rest, enum=bool(enumerated)))
 
+    summed = {name: latent[name]["value"] for name in enumerated}
+
+    def deterministic(values: Values) -> Values:
+        """Deterministic sites at the latent values of the first run, except for these."""
+        known = fixed | {name: site["value"] for name, site in continuous.items()} | values
+        sites = trace(seed(substitute(model, data=known), key)).get_trace(*model_args, **kwargs)
+        return {name: site["value"] for name, site in sites.items() if site["type"] == "deterministic"}
+
+    undetermined = dependent(deterministic, summed) if summed else set()
+    if undetermined:
+        warnings.warn(
+            f"to_geodax: the deterministic sites {sorted(undetermined)} depend on the discrete sites {list(summed)}, "
+            "which are summed out, so they are not recorded. numpyro.infer.Predictive(model, draws, "
+            "infer_discrete=True) draws both from their posterior.",
+            stacklevel=3,
+        )
+
     def constrain(position: Values) -> Values:
         on_manifolds, rest = split(position)
         conditioned = substitute(seeded, data=on_manifolds)
-        return on_manifolds | constrain_fn(conditioned, model_args, kwargs, rest, return_deterministic=True)
+        found = on_manifolds | constrain_fn(conditioned, model_args, kwargs, rest, return_deterministic=True)
+        return {name: value for name, value in found.items() if name not in undetermined}
 
     def sites_of(key: PRNGKey, strategy: Callable) -> dict[str, Any]:
         drawn = substitute(seed(substitute(model, data=fixed), key), substitute_fn=strategy)
@@ -175,14 +194,14 @@ def translate(
 
     def draw(key: PRNGKey, strategy: Callable = strategy) -> Values:
         sites = sites_of(key, strategy)
-        return {name: _coordinate(sites[name]) for name in continuous}
+        return {name: coordinate(sites[name]) for name in continuous}
 
     without_constant = _left_out(model_trace)
     if without_constant:
 
         def constants_at(key: PRNGKey, end: int) -> dict[str, Any]:
             """Constants at random continuous and extreme discrete latent values."""
-            sites = sites_of(key, _strategy(init_to_uniform))
+            sites = sites_of(key, strategy_of(init_to_uniform))
             values = {name: sites[name]["value"] for name in continuous}
             values |= {name: _end_of_support(sites[name], end) for name in enumerated}
             found = _left_out(trace(substitute(seeded, data=values)).get_trace(*model_args, **kwargs))
@@ -194,7 +213,7 @@ def translate(
     refuse_flat(
         "to_geodax",
         {name: site["fn"] for name, site in continuous.items() if name not in curved},
-        lambda key: jax.grad(log_density)(draw(key, _strategy(init_to_uniform))),
+        lambda key: jax.grad(log_density)(draw(key, strategy_of(init_to_uniform))),
     )
     geometry = Product(curved)
     drawn = separated(draw, key)
@@ -226,7 +245,7 @@ def translate(
         def with_values(key: PRNGKey, given: Callable[[Any], Array | None]) -> dict[str, Any]:
             return sites_of(key, lambda site: strategy(site) if (value := given(site)) is None else value)
 
-        return initial_positions(values, num, key, shapes, with_values, _coordinate)
+        return initial_positions(values, num, key, shapes, with_values, coordinate)
 
     dims = {name: axes_of(site) for name, site in model_trace.items() if site["type"] in ("sample", "deterministic")}
     translated = GeodaxModel(log_density, geometry, start(key), constrain, start, observed, enumerated, fixed, dims)
@@ -266,55 +285,6 @@ def sampler_of(
 def _density(call: Callable[..., Scalar], data: Any, position: Values) -> Scalar:
     with checked():
         return call(data, position)
-
-
-def _strategy(init_strategy: Any) -> Callable:
-    """The user's strategy, but with uniformly distributed points on manifolds instead of uniform coordinates."""
-    chosen = init_strategy if isinstance(init_strategy, functools.partial) else init_strategy()
-    function = getattr(chosen, "func", None)
-
-    def initial(site: Any) -> Any:
-        is_latent = site["type"] == "sample" and not site["is_observed"] and site["value"] is None
-        manifold = _manifold(site["fn"], Stiefel()) if is_latent else None
-        if manifold is None or function not in (init_to_uniform, init_to_mean):
-            return chosen(site)
-        if function is init_to_mean:
-            value = chosen(site)  # the mean of unit vectors is inside of the sphere
-            return manifold.nearest(value) if _support(site["fn"]) is constraints.sphere else value
-        shape = (*site["kwargs"]["sample_shape"], *site["fn"].shape())
-        is_angle = _support(site["fn"]) is constraints.circular
-        like = jnp.zeros((*shape, 2) if is_angle else shape, jnp.result_type(float))
-        point = manifold.random_point(_typed(site["kwargs"]["rng_key"]), like)
-        return _angle(point) if is_angle else point
-
-    return initial
-
-
-def _manifold(distribution: Any, stiefel_manifold: Stiefel) -> AbstractManifold | None:
-    """The manifold of a site; None for a site that NumPyro maps to unconstrained space."""
-    support = _support(distribution)
-    if isinstance(support, _Stiefel):
-        return stiefel_manifold
-    return Sphere() if support is constraints.sphere or support is constraints.circular else None
-
-
-def _support(distribution: Any) -> Any:
-    """The support of single events."""
-    support = distribution.support
-    is_independent = isinstance(support, type(constraints.independent(constraints.real, 1)))
-    return support.base_constraint if is_independent else support
-
-
-def _coordinate(site: Any) -> Array:
-    value = jnp.asarray(site["value"])
-    if _support(site["fn"]) is constraints.circular:
-        return jnp.stack([jnp.cos(value), jnp.sin(value)], axis=-1)
-    is_curved = _manifold(site["fn"], Stiefel()) is not None
-    return value if is_curved else jnp.asarray(biject_to(site["fn"].support).inv(value))
-
-
-def _angle(point: Array) -> Array:
-    return jnp.arctan2(point[..., 1], point[..., 0])
 
 
 def _left_out(sites: Mapping[str, Any]) -> dict[str, LeftOut]:
