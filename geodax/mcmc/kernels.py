@@ -30,7 +30,7 @@ from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.mcmc.integrators import IntegratorState, energy, leapfrog, logdensity_and_gradient
 from geodax.mcmc.isokinetic import Isokinetic, isokinetic_leapfrog
 from geodax.mcmc.joint_warmup import joint_adaptation
-from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, initial_correlation
+from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult
 from geodax.mcmc.warmup import window_adaptation
 
@@ -147,7 +147,8 @@ def exact_algorithm(
         first_step = jnp.asarray(1.0 if step_size is None else step_size, _tree.real_dtype(position))
         length = () if initial_length is None else initial_length(position)
         scale = manifold.initial_scale(position)
-        correlation = initial_correlation(mass_matrix if step_size is None else "diagonal", position, scale)
+        flat = euclidean_leaves(geometry, position, scale)
+        correlation = initial_correlation(mass_matrix if step_size is None else "diagonal", position, flat)
         return HMCState(position, logdensity, gradient, first_step, scale, length, correlation)
 
     @full_precision()

@@ -43,7 +43,7 @@ from geodax.mcmc.hmc import trajectory_sampler
 from geodax.mcmc.integrators import IntegratorState, energy, energy_error, logdensity_and_gradient
 from geodax.mcmc.isokinetic import Isokinetic, IsokineticMomentum, isokinetic_leapfrog
 from geodax.mcmc.kernels import check_arguments, check_density
-from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, initial_correlation
+from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
 from geodax.mcmc.trajectories import DIVERGENCE_THRESHOLD, Integrator
 from geodax.mcmc.warmup import RunningVariance, WarmupState, window_adaptation, window_schedule
 
@@ -205,7 +205,11 @@ def mclmc(
             jnp.asarray(1.0 if step_size is None else step_size, dtype),
             jnp.asarray(_LENGTH if length is None else length, dtype),
             scale,
-            initial_correlation(mass_matrix if step_size is None else "diagonal", position, scale),
+            initial_correlation(
+                mass_matrix if step_size is None else "diagonal",
+                position,
+                euclidean_leaves(geometry, position, scale),
+            ),
         )
 
     def adapt(num_warmup: int) -> Adaptation:
