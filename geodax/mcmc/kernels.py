@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks, _tree
-from geodax._precision import full_precision
+from geodax._precision import in_full_precision
 from geodax._random import log_uniform
 from geodax._types import (
     Adaptation,
@@ -138,7 +138,7 @@ def exact_algorithm(
         integrator = isokinetic_leapfrog(evaluate, manifold)
     trajectory = build_trajectory(integrator, manifold)
 
-    @full_precision()
+    @in_full_precision
     def init(position: Position, rng_key: PRNGKey | None = None) -> HMCState:
         del rng_key  # BlackJAX's loops pass one
         manifold.validate(position, "position")
@@ -151,7 +151,7 @@ def exact_algorithm(
         correlation = initial_correlation(mass_matrix if step_size is None else "diagonal", position, flat)
         return HMCState(position, logdensity, gradient, first_step, scale, length, correlation)
 
-    @full_precision()
+    @in_full_precision
     def step(rng_key: PRNGKey, state: HMCState) -> tuple[HMCState, HMCInfo]:
         key_momentum, key_trajectory, key_reflect = jax.random.split(rng_key, 3)
         momentum = manifold.sample_momentum(key_momentum, state.position)

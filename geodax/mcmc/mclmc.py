@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks, _tree
-from geodax._precision import full_precision
+from geodax._precision import in_full_precision
 from geodax._types import (
     Adaptation,
     Array,
@@ -186,7 +186,7 @@ def mclmc(
     isokinetic = Isokinetic(geometry)
     integrator = isokinetic_leapfrog(evaluate, isokinetic)
 
-    @full_precision()
+    @in_full_precision
     def init(position: Position, rng_key: PRNGKey | None = None) -> MCLMCState:
         del rng_key  # BlackJAX's loops pass one
         isokinetic.validate(position, "position")
@@ -236,7 +236,7 @@ def mclmc(
 def _kernel(integrator: Integrator, manifold: Isokinetic):
     """Refresh the momentum, then move."""
 
-    @full_precision()
+    @in_full_precision
     def step(rng_key: PRNGKey, state: MCLMCState) -> tuple[MCLMCState, MCLMCInfo]:
         time = state.step_size / state.length
         direction = manifold.refresh(rng_key, state.position, state.momentum, time)
