@@ -9,7 +9,6 @@ import xarray as xr
 
 from geodax.diagnostics.convergence import MINIMUM_DRAWS
 from geodax.diagnostics.finding import Finding
-from geodax.diagnostics.summary import as_variables
 from geodax.run.blocks import is_still
 from geodax.run.draws import open_draws
 
@@ -57,7 +56,7 @@ def join_chains(runs: Any) -> xr.DataTree:
         if name != "adaptation":
             whole = whole.assign_coords(chain=np.arange(whole.sizes["chain"]))
         joined[name] = whole
-    for repeated in repeated_chains(as_variables(joined["posterior"])):
+    for repeated in repeated_chains({str(name): values for name, values in joined["posterior"].data_vars.items()}):
         raise ValueError(f"join_chains: {repeated.detail} {repeated.advice}")
     attributes = dict(trees[0].attrs)
     attributes |= {

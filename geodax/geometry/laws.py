@@ -1,6 +1,6 @@
 """What a manifold has to fulfil, checked at random points: for manifolds of one's own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -103,7 +103,7 @@ def _check_shapes(manifold: AbstractManifold, x: Position) -> None:
         found = _returned(call)
         if _described(found) != _described(wanted):
             raise TypeError(f"{name}.{method}: expected {_described(wanted)}, found {_described(found)}.")
-    facts: Mapping[str, tuple[Any, type]] = {
+    facts: dict[str, tuple[Any, Any]] = {
         "dim": (manifold.dim(x), int),
         "is_connected": (manifold.is_connected(x), bool),
         "noise_capacity": (manifold.noise_capacity(x), float | int),
@@ -182,8 +182,8 @@ def _errors_of_flow(
     x, r = start
     properties = manifold.properties
 
-    def flow(point: PyTree, t: Scalar) -> _Point:
-        return _Point(*manifold.flow(*point, t))
+    def flow(point: _Point, t: Scalar) -> _Point:
+        return _Point(*manifold.flow(point.position, point.momentum, t))
 
     def reversed_(point: _Point) -> _Point:
         return _Point(point.position, jax.tree.map(jnp.negative, point.momentum))
