@@ -140,13 +140,13 @@ def _errors(manifold: AbstractManifold, like: Position, key: PRNGKey) -> dict[st
     one = jnp.ones((), dtype)
     time = jnp.minimum(one, jnp.asarray(manifold.max_time(x, manifold.initial_scale(x)), dtype))
     velocity, gradient = manifold.velocity(x, r), manifold.gradient(x, u)
-    projection = _matrix(lambda u: manifold.project(x, u), like)
+    projection = matrix_of(lambda u: manifold.project(x, u), like)
     rebuild = _rebuild(like)
-    slope = projection @ jax.grad(lambda r: jnp.asarray(manifold.kinetic_energy(x, rebuild(r)), dtype))(_flat(r))
+    slope = projection @ jax.grad(lambda r: jnp.asarray(manifold.kinetic_energy(x, rebuild(r)), dtype))(flattened(r))
 
     def times_slope(linear: Callable[[PyTree], PyTree]) -> Array:
         """B B^T times the slope of the kinetic energy, for a real linear map B."""
-        columns = _matrix(linear, like)
+        columns = matrix_of(linear, like)
         return columns @ (columns.T @ slope)
 
     deducted = 0.5 * manifold.noise_capacity(x)
@@ -158,20 +158,23 @@ def _errors(manifold: AbstractManifold, like: Position, key: PRNGKey) -> dict[st
     found = {
         "random_point": [
             *(jnp.asarray(manifold.residual(point), dtype) for point in points),
-            _error(manifold.nearest(x), x),
+            relative_error(manifold.nearest(x), x),
         ],
         "project": [
-            _error(manifold.project(x, manifold.project(x, u)), manifold.project(x, u)),
-            _error(projection, projection.T),
+            relative_error(manifold.project(x, manifold.project(x, u)), manifold.project(x, u)),
+            relative_error(projection, projection.T),
             jnp.abs(jnp.trace(projection) - manifold.dim(x)),
         ],
-        "momentum": [_error(manifold.project(x, r), r), _error(manifold.project(x, gradient), gradient)],
-        "metric": [_error(times_slope(lambda z: manifold.momentum(x, z)), _flat(r))],
-        "noise": [_error(kept + deducted * taken, _flat(r))],
+        "momentum": [
+            relative_error(manifold.project(x, r), r),
+            relative_error(manifold.project(x, gradient), gradient),
+        ],
+        "metric": [relative_error(times_slope(lambda z: manifold.momentum(x, z)), flattened(r))],
+        "noise": [relative_error(kept + deducted * taken, flattened(r))],
     }
     if manifold.properties.is_symplectic:
-        found["energy"] = [_error(velocity, slope)]
-        found["gradient"] = [_error(_dot(gradient, velocity), _dot(u, velocity))]
+        found["energy"] = [relative_error(velocity, slope)]
+        found["gradient"] = [relative_error(_dot(gradient, velocity), _dot(u, velocity))]
     found |= _errors_of_flow(manifold, _Point(x, r), (s, u, q, w), time)
     return {law: jnp.max(jnp.stack(errors)) for law, errors in found.items()}
 
@@ -191,16 +194,16 @@ def _errors_of_flow(
     end = flow(start, time)
     speed = jax.jvp(lambda t: flow(start, t).position, (0 * time,), (jnp.ones_like(time),))[1]
     found = {
-        "at once": [_error(flow(start, 0 * time), start), _error(speed, manifold.velocity(x, r))],
+        "at once": [relative_error(flow(start, 0 * time), start), relative_error(speed, manifold.velocity(x, r))],
         "stays": [
             jnp.asarray(manifold.residual(end.position), time.dtype),
-            _error(manifold.project(*end), end.momentum),
+            relative_error(manifold.project(*end), end.momentum),
         ],
     }
     if properties.is_reversible:
         found["reversible"] = [
-            _error(reversed_(flow(reversed_(end), time)), start),
-            _error(flow(end, -time), start),
+            relative_error(reversed_(flow(reversed_(end), time)), start),
+            relative_error(flow(end, -time), start),
         ]
     if properties.is_symplectic:
         s, u, q, w = others
@@ -220,31 +223,31 @@ def _errors_of_flow(
 
         pair = direction(s, u), direction(q, w)
         after = [jax.jvp(lambda point: flow(point, time), (start,), (d,))[1] for d in pair]
-        found["symplectic"] = [_error(form(*after), form(*pair))]
+        found["symplectic"] = [relative_error(form(*after), form(*pair))]
     if properties.order == float("inf"):
         energies = [jnp.asarray(manifold.kinetic_energy(*point), time.dtype) for point in (start, end)]
-        found["exact"] = [_error(*energies), _error(flow(flow(start, 0.25 * time), 0.75 * time), end)]
+        found["exact"] = [relative_error(*energies), relative_error(flow(flow(start, 0.25 * time), 0.75 * time), end)]
     return found
 
 
-def _flat(tree: PyTree) -> Array:
+def flattened(tree: PyTree) -> Array:
     """All real numbers of a tree."""
     parts = jax.tree.map(lambda leaf: (leaf.real, leaf.imag) if jnp.iscomplexobj(leaf) else leaf, tree)
     return ravel_pytree(parts)[0]
 
 
 def _dot(a: PyTree, b: PyTree) -> Scalar:
-    return jnp.dot(_flat(a), _flat(b))
+    return jnp.dot(flattened(a), flattened(b))
 
 
-def _error(found: PyTree, expected: PyTree) -> Array:
+def relative_error(found: PyTree, expected: PyTree) -> Array:
     """The largest difference relative to the largest entry, at least 1."""
-    found, expected = _flat(found), _flat(expected)
+    found, expected = flattened(found), flattened(expected)
     return jnp.max(jnp.abs(found - expected)) / jnp.maximum(jnp.max(jnp.abs(expected)), 1.0)
 
 
 def _rebuild(like: PyTree) -> Callable[[Array], PyTree]:
-    """The inverse of :func:`_flat`."""
+    """The inverse of :func:`flattened`."""
     parts = jax.tree.map(lambda a: (a.real, a.imag) if jnp.iscomplexobj(a) else (a,), like)
     _, split = ravel_pytree(parts)
 
@@ -254,7 +257,7 @@ def _rebuild(like: PyTree) -> Callable[[Array], PyTree]:
     return lambda vector: jax.tree.map(whole, like, split(vector))
 
 
-def _matrix(linear: Callable[[PyTree], PyTree], like: PyTree) -> Array:
+def matrix_of(linear: Callable[[PyTree], PyTree], like: PyTree) -> Array:
     """The matrix of a real linear map of trees."""
-    vector, rebuild = _flat(like), _rebuild(like)
-    return jax.vmap(lambda v: _flat(linear(rebuild(v))), out_axes=1)(jnp.eye(vector.size, dtype=vector.dtype))
+    vector, rebuild = flattened(like), _rebuild(like)
+    return jax.vmap(lambda v: flattened(linear(rebuild(v))), out_axes=1)(jnp.eye(vector.size, dtype=vector.dtype))
