@@ -8,6 +8,7 @@ from geodax._version import __version__ as __version__
 if TYPE_CHECKING:
     from geodax import data, diagnostics, models, nn, vi
     from geodax.geometry import distributions, transforms
+    from geodax.geometry.laws import check_manifold
     from geodax.geometry.manifolds import Euclidean
     from geodax.geometry.product import Product
     from geodax.geometry.sphere import Sphere
@@ -39,6 +40,7 @@ __getattr__ = names_from(
         "Sphere": "geometry.sphere",
         "Stiefel": "geometry.stiefel",
         "adjusted_mclmc": "mcmc.mclmc",
+        "check_manifold": "geometry.laws",
         "conformal": "predict.conformal",
         "data": "data",
         "device_mesh": "run.sharding",
@@ -74,6 +76,7 @@ __all__ = [
     "Sphere",
     "Stiefel",
     "adjusted_mclmc",
+    "check_manifold",
     "conformal",
     "data",
     "device_mesh",

@@ -26,7 +26,7 @@ def _configured() -> Any:
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Multiply matrices in their own precision while tracing; also a decorator, ``@full_precision()``."""
+    """Multiply matrices in their own precision while tracing."""
     token = _outside.set(_outside.get() or (_configured(),))
     try:
         with jax.default_matmul_precision("highest"):
@@ -37,7 +37,7 @@ def full_precision() -> Iterator[None]:
 
 @contextmanager
 def configured_precision() -> Iterator[None]:
-    """Multiply matrices as JAX is configured to outside of :func:`full_precision`; also a decorator."""
+    """Multiply matrices as JAX is configured to outside of :func:`full_precision`."""
     outside = _outside.get()
     with jax.default_matmul_precision(outside[0] if outside else _configured()):
         yield
@@ -47,11 +47,13 @@ def with_full_precision(cls: _Class) -> _Class:
     """Class decorator: every method that a class defines computes in full precision."""
     for name, method in list(vars(cls).items()):
         if inspect.isfunction(method) and not name.startswith("__") and not inspect.isgeneratorfunction(method):
-            setattr(cls, name, _within(method))
+            setattr(cls, name, in_full_precision(method))
     return cls
 
 
-def _within(function: Callable[..., Any]) -> Callable[..., Any]:
+def in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: a function computes in full precision. It can be sent to other processes, by cloudpickle."""
+
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
         with full_precision():

@@ -52,8 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
     code = run_command(arguments)
     signals = sys.modules.get("geodax.run.signals")  # no command that computes goes without it
     if signals is not None and signals.is_computing():  # nothing of it is needed, and the process would wait for it
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed before the start
+            stream.flush()
         os._exit(code)
     return code
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from geodax.diagnostics.finding import Finding
     from geodax.diagnostics.findings import check
     from geodax.diagnostics.movement import configurational_temperature
+    from geodax.diagnostics.several_runs import join_chains
     from geodax.diagnostics.summary import Summary, summarize
 
 __getattr__ = names_from(
@@ -25,6 +26,7 @@ __getattr__ = names_from(
         "e_bfmi": "convergence",
         "ess": "convergence",
         "invariant_draws": "alignment",
+        "join_chains": "several_runs",
         "mcse": "convergence",
         "mean_orthonormal": "alignment",
         "nested_rhat": "convergence",
@@ -44,6 +46,7 @@ __all__ = [
     "e_bfmi",
     "ess",
     "invariant_draws",
+    "join_chains",
     "mcse",
     "mean_orthonormal",
     "nested_rhat",

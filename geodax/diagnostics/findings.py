@@ -27,6 +27,7 @@ from geodax.diagnostics.finding import Finding, share
 from geodax.diagnostics.funnels import falling_acceptance
 from geodax.diagnostics.movement import hardly_moving
 from geodax.diagnostics.rounding import equal_but_for_rounding, off_manifold, rounded_density
+from geodax.diagnostics.several_runs import repeated_chains
 from geodax.diagnostics.summary import (
     Summary,
     SummaryRow,
@@ -106,6 +107,7 @@ def check(
         *_non_finite(draws),
         *rounded_density(stats),
         *_chains_that_never_moved(still),
+        *repeated_chains(draws),
         *_stopped(stats),
         *_divergences(stats, counted),
         *off_manifold(stats, residual_bound),

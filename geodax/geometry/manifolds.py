@@ -6,7 +6,8 @@ time ``t`` is ``flow``. ``t`` may differ between leaves: a tree like the positio
 Euclidean leaves, arrays. In this way a diagonal preconditioner enters: with scales ``s``, kicks are multiplied by ``s``
 and the flow runs for ``s * step_size``.
 
-Densities are with respect to the uniform (Hausdorff) measure of the manifold.
+Densities are with respect to the volume of the metric: on submanifolds with the metric of their space the uniform
+(Hausdorff) measure.
 """
 
 import abc
@@ -43,7 +44,10 @@ class Noise(NamedTuple):
 
 
 class AbstractManifold(eqx.Module):
-    """A space on which Hamiltonian dynamics can be simulated; every method is pure and works under ``jit``."""
+    """A space on which Hamiltonian dynamics can be simulated; every method is pure and works under ``jit``.
+
+    :func:`geodax.check_manifold` checks a subclass.
+    """
 
     @abc.abstractmethod
     def project(self, x: Position, u: PyTree) -> Momentum:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from geodax import _tree
 from geodax._types import Array, LogDensity, Momentum, Position, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.mcmc.mass_matrix import MassMatrix, correlated, where_euclidean
+from geodax.mcmc.mass_matrix import MassMatrix, correlated, euclidean_leaves, where_euclidean
 
 
 class IntegratorState(NamedTuple):
@@ -70,18 +70,19 @@ def leapfrog(
     """
 
     def step(state: IntegratorState, step_size: Scalar, mass: MassMatrix) -> IntegratorState:
+        flat = euclidean_leaves(manifold, state.position, mass.scale)
         time = jax.tree.map(lambda s: s * step_size.astype(s.dtype), mass.scale)
         half_kick = jax.tree.map(lambda t, g: (0.5 * t).astype(g.dtype), time, state.logdensity_grad)
 
         def kicked(momentum: Momentum, gradient: PyTree) -> Momentum:
             if not mass.correlation:
                 return _tree.add_scaled(momentum, half_kick, gradient)
-            return _tree.add(momentum, correlated(mass, _tree.multiply(half_kick, gradient)))
+            return _tree.add(momentum, correlated(mass, _tree.multiply(half_kick, gradient), flat))
 
         momentum = kicked(state.momentum, state.logdensity_grad)
-        position, moved = manifold.flow(state.position, correlated(mass, momentum), time)
+        position, moved = manifold.flow(state.position, correlated(mass, momentum, flat), time)
         logdensity, gradient = evaluate(position)
-        momentum = kicked(where_euclidean(mass, momentum, moved), gradient)
+        momentum = kicked(where_euclidean(mass, momentum, moved, flat), gradient)
         return IntegratorState(position, momentum, logdensity, gradient)
 
     return step

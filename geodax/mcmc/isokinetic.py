@@ -40,7 +40,7 @@ from geodax import _tree
 from geodax._types import Momentum, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold, FlowProperties
 from geodax.mcmc.integrators import IntegratorState
-from geodax.mcmc.mass_matrix import MassMatrix, correlated, where_euclidean
+from geodax.mcmc.mass_matrix import MassMatrix, correlated, euclidean_leaves, where_euclidean
 from geodax.mcmc.trajectories import Integrator
 
 
@@ -185,18 +185,19 @@ def isokinetic_leapfrog(evaluate: Callable[[Position], tuple[Scalar, PyTree]], m
     """
 
     def step(state: IntegratorState, step_size: Scalar, mass: MassMatrix) -> IntegratorState:
+        flat = euclidean_leaves(manifold, state.position, mass.scale)
         time = jax.tree.map(lambda s: s * step_size.astype(s.dtype), mass.scale)
 
         def kicked(x: Position, r: IsokineticMomentum, gradient: PyTree) -> IsokineticMomentum:
             force = jax.tree.map(lambda t, g: (0.5 * t).astype(g.dtype) * g, time, gradient)
-            return manifold.turn(x, r, correlated(mass, force))
+            return manifold.turn(x, r, correlated(mass, force, flat))
 
         momentum = kicked(state.position, state.momentum, state.logdensity_grad)
         position, moved = manifold.flow(
-            state.position, momentum._replace(direction=correlated(mass, momentum.direction)), time
+            state.position, momentum._replace(direction=correlated(mass, momentum.direction, flat)), time
         )
         logdensity, gradient = evaluate(position)
-        direction = where_euclidean(mass, momentum.direction, moved.direction)
+        direction = where_euclidean(mass, momentum.direction, moved.direction, flat)
         momentum = kicked(position, momentum._replace(direction=direction), gradient)
         return IntegratorState(position, momentum, logdensity, gradient)
 

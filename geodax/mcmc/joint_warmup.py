@@ -35,6 +35,7 @@ from geodax.mcmc.mass_matrix import (
     MassMatrix,
     Rows,
     estimate,
+    euclidean_leaves,
     log_growth,
     no_rows,
     room_for,
@@ -171,6 +172,7 @@ def joint_adaptation(
     def update(rng_keys: Array, warmup: JointWarmup, states, infos, step: Array):
         tuned = jax.tree.map(lambda x: x[0], states)  # tuned values are the same in all chains
         longest = manifold.max_time(tuned.position, tuned.scale)
+        flat = euclidean_leaves(manifold, tuned.position, tuned.scale)
         is_last_phase = step >= last_phase
         states, first_step = jax.lax.cond(
             step == 0, come_near, lambda _, states: (states, tuned.step_size), rng_keys, states
@@ -189,8 +191,9 @@ def joint_adaptation(
         if isinstance(rows, Rows):
             some = _spread_out(len(acceptance), len(rows.draws))
             first, num_rows = rows_to_keep(is_slow, is_end, len(some), len(rows.draws))
-            drawn = jax.tree.map(lambda x: x[some], (states.position, states.logdensity_grad, states.scale))
-            rows = with_rows(rows, jnp.asarray(first)[step], jax.vmap(row_of)(*drawn))
+            drawn = jax.tree.map(lambda x: x[some], (states.position, states.logdensity_grad))
+            drawn = jax.vmap(lambda position, gradient: row_of(position, gradient, flat))(*drawn)
+            rows = with_rows(rows, jnp.asarray(first)[step], drawn)
         length = warmup.length
         if isinstance(length, LengthSearch):
             length = _climb(length, states, tuned.step_size, step, is_last_phase)
@@ -199,13 +202,13 @@ def joint_adaptation(
             step_size, old, _, variance, length = operand
             mass = MassMatrix(new_scale(manifold, variance, old.scale), old.correlation)
             if num_rows is not None:
-                mass = estimate(rows, jnp.asarray(num_rows)[step], mass.scale, tuned.position, old.correlation)
+                mass = estimate(rows, jnp.asarray(num_rows)[step], mass.scale, tuned.position, old.correlation, flat)
             step_size = jnp.where(step == 0, first_step, step_size)
             found = _search(rng_keys, integrator, manifold, states, mass, step_size, target_acceptance_rate)
             if isinstance(length, LengthSearch):
                 # a new unit of time; J can have many maxima, and the first is climbed from below
                 zero = jnp.zeros_like(length.memory)
-                log_time = jnp.maximum(length.log_time - log_growth(old, mass, tuned.position), jnp.log(found))
+                log_time = jnp.maximum(length.log_time - log_growth(old, mass, tuned.position, flat), jnp.log(found))
                 length = length._replace(log_time=log_time, distance=zero, spread=zero, memory=zero)
             return found, mass, restart(found, _BOLDNESS), jax.tree.map(jnp.zeros_like, variance), length
 

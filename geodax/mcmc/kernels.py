@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks, _tree
-from geodax._precision import full_precision
+from geodax._precision import in_full_precision
 from geodax._random import log_uniform
 from geodax._types import (
     Adaptation,
@@ -30,7 +30,7 @@ from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.mcmc.integrators import IntegratorState, energy, leapfrog, logdensity_and_gradient
 from geodax.mcmc.isokinetic import Isokinetic, isokinetic_leapfrog
 from geodax.mcmc.joint_warmup import joint_adaptation
-from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, initial_correlation
+from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult
 from geodax.mcmc.warmup import window_adaptation
 
@@ -138,7 +138,7 @@ def exact_algorithm(
         integrator = isokinetic_leapfrog(evaluate, manifold)
     trajectory = build_trajectory(integrator, manifold)
 
-    @full_precision()
+    @in_full_precision
     def init(position: Position, rng_key: PRNGKey | None = None) -> HMCState:
         del rng_key  # BlackJAX's loops pass one
         manifold.validate(position, "position")
@@ -147,10 +147,11 @@ def exact_algorithm(
         first_step = jnp.asarray(1.0 if step_size is None else step_size, _tree.real_dtype(position))
         length = () if initial_length is None else initial_length(position)
         scale = manifold.initial_scale(position)
-        correlation = initial_correlation(mass_matrix if step_size is None else "diagonal", position, scale)
+        flat = euclidean_leaves(geometry, position, scale)
+        correlation = initial_correlation(mass_matrix if step_size is None else "diagonal", position, flat)
         return HMCState(position, logdensity, gradient, first_step, scale, length, correlation)
 
-    @full_precision()
+    @in_full_precision
     def step(rng_key: PRNGKey, state: HMCState) -> tuple[HMCState, HMCInfo]:
         key_momentum, key_trajectory, key_reflect = jax.random.split(rng_key, 3)
         momentum = manifold.sample_momentum(key_momentum, state.position)

@@ -31,7 +31,7 @@ from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState
-from geodax.mcmc.mass_matrix import MassMatrix, correlated
+from geodax.mcmc.mass_matrix import MassMatrix, correlated, euclidean_leaves
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult, metropolis
 
 MOST_STEPS = 1023
@@ -138,11 +138,12 @@ def _jump_moments(
 ) -> JumpMoments:
     """The trajectory's contribution to D, S and their derivatives; zeros if it failed."""
     dtype = time.dtype
+    flat = euclidean_leaves(manifold, center, mass.scale)
 
     def offset(there: Position, here: Position) -> Array:
         difference = _tree.subtract(there, here)
         in_scales = jax.tree.map(lambda d, s: d / s.astype(d.dtype), difference, mass.scale)
-        return _tree.flatten(correlated(mass, in_scales, inverse=True), dtype)
+        return _tree.flatten(correlated(mass, in_scales, flat, inverse=True), dtype)
 
     velocity = _tree.flatten(manifold.velocity(end.position, end.momentum), dtype)
     jump = offset(end.position, start.position)

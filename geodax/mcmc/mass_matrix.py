@@ -21,7 +21,7 @@ take.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ from jaxtyping import Float
 
 from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
+from geodax.geometry.manifolds import AbstractManifold
 
 KINDS = ("diagonal", "dense", "low_rank")
 RANK = 32
@@ -63,38 +64,47 @@ class Rows(NamedTuple):
     gradients: Float[Array, "row dim"]
 
 
-def initial_correlation(kind: str | None, position: Position, scale: PyTree) -> Correlation | tuple[()]:
+def euclidean_leaves(manifold: AbstractManifold, position: Position, scale: PyTree) -> PyTree:
+    """For each leaf, as a bool, whether its entries are correlated: those of flat leaves with a scale for each entry.
+
+    The scales alone do not tell: a curved leaf may be a single number, or have a scale for each entry, too.
+    """
+    return jax.tree.map(lambda flat, s, x: flat and s.shape == x.shape, manifold.is_flat(position), scale, position)
+
+
+def initial_correlation(kind: str | None, position: Position, flat: PyTree) -> Correlation | tuple[()]:
     """The identity, with the rank of a kind of mass matrix.
 
     Args:
         kind: One of :data:`KINDS`; None depends on the number of entries.
         position: A position.
-        scale: Its scales.
+        flat: Its :func:`euclidean_leaves`.
     """
     dtype = _tree.real_dtype(position)
-    dim = _units(scale, position, dtype).size
+    dim = _entries(position, flat).size
     if kind is None:
         kind = "low_rank" if dim <= _MOST_ENTRIES else "diagonal"
     rank = {"diagonal": 0, "dense": dim, "low_rank": min(RANK, dim)}[kind] if dim > 1 else 0
     return Correlation(jnp.eye(dim, rank, dtype=dtype), jnp.ones(rank, dtype)) if rank else ()
 
 
-def correlated(mass: MassMatrix, tree: PyTree, *, inverse: bool = False) -> PyTree:
+def correlated(mass: MassMatrix, tree: PyTree, flat: PyTree, *, inverse: bool = False) -> PyTree:
     """Multiply the Euclidean entries of a tree by C, or by its inverse; other leaves stay.
 
     Args:
         mass: The mass matrix.
         tree: A tree like the position, in units of the scales.
+        flat: The :func:`euclidean_leaves`.
         inverse: Whether to multiply by the inverse.
     """
     if not isinstance(mass.correlation, Correlation):
         return tree
-    entries = _entries(tree, mass.scale).astype(mass.correlation.roots.dtype)
+    entries = _entries(tree, flat).astype(mass.correlation.roots.dtype)
     entries = _times(mass.correlation, entries, inverse)
     leaves, structure = jax.tree.flatten(tree)
     changed, start = [], 0
-    for leaf, unit in zip(leaves, jax.tree.leaves(mass.scale), strict=True):
-        if leaf.shape != unit.shape:
+    for leaf, is_flat in zip(leaves, jax.tree.leaves(flat), strict=True):
+        if not is_flat:
             changed.append(leaf)
             continue
         parts = []
@@ -105,11 +115,11 @@ def correlated(mass: MassMatrix, tree: PyTree, *, inverse: bool = False) -> PyTr
     return structure.unflatten(changed)
 
 
-def where_euclidean(mass: MassMatrix, tree: PyTree, other: PyTree) -> PyTree:
+def where_euclidean(mass: MassMatrix, tree: PyTree, other: PyTree, flat: PyTree) -> PyTree:
     """Euclidean leaves of the first tree, all others of the second; the second alone without correlations."""
     if not isinstance(mass.correlation, Correlation):
         return other
-    return jax.tree.map(lambda s, x, y: x if s.shape == x.shape else y, mass.scale, tree, other)
+    return jax.tree.map(lambda is_flat, x, y: x if is_flat else y, flat, tree, other)
 
 
 def rows_to_keep(is_slow: np.ndarray, is_end: np.ndarray, num_new: int, room: int) -> tuple[np.ndarray, np.ndarray]:
@@ -153,9 +163,9 @@ def no_rows(room: int, correlation: Correlation | tuple[()]) -> Rows | tuple[()]
     return Rows(empty, empty)
 
 
-def row_of(position: Position, gradient: PyTree, scale: PyTree) -> Rows:
+def row_of(position: Position, gradient: PyTree, flat: PyTree) -> Rows:
     """A draw and its gradient as one row."""
-    return Rows(_entries(position, scale), _entries(gradient, scale))
+    return Rows(_entries(position, flat), _entries(gradient, flat))
 
 
 def with_rows(rows: Rows, first: Array, new: Rows) -> Rows:
@@ -169,7 +179,12 @@ def with_rows(rows: Rows, first: Array, new: Rows) -> Rows:
 
 
 def estimate(
-    rows: Rows | tuple[()], count: Array, scale: PyTree, like: Position, before: Correlation | tuple[()]
+    rows: Rows | tuple[()],
+    count: Array,
+    scale: PyTree,
+    like: Position,
+    before: Correlation | tuple[()],
+    flat: PyTree,
 ) -> MassMatrix:
     """Estimate C from the draws of a window. That of ``"low_rank"`` also changes the scales by a common factor.
 
@@ -179,6 +194,7 @@ def estimate(
         scale: The new scales.
         like: A position.
         before: The previous C, kept if there are no draws or the estimate is not finite.
+        flat: The :func:`euclidean_leaves`.
 
     Returns:
         The mass matrix, with a C of the rank of ``before``.
@@ -186,7 +202,7 @@ def estimate(
     if not isinstance(rows, Rows) or not isinstance(before, Correlation):
         return MassMatrix(scale, before)
     dim, rank = before.vectors.shape
-    units = _units(scale, like, rows.draws.dtype)[None]
+    units = _units(scale, like, flat)[None]
     draws, gradients = _centered(rows.draws / units, count), _centered(rows.gradients * units, count)
     basis = _extreme_directions(draws, gradients, rank) if rank < dim else None
     inner = (draws, gradients) if basis is None else (draws @ basis, gradients @ basis)
@@ -203,25 +219,25 @@ def estimate(
     found = Correlation(vectors if basis is None else basis @ vectors, jnp.exp(0.5 * logs))
     is_good = _tree.is_finite(found) & jnp.isfinite(middle) & (count > 1)
     factor = jnp.where(is_good, jnp.exp(0.5 * middle), jnp.ones_like(middle))
-    scale = jax.tree.map(lambda s, x: s * factor.astype(s.dtype) if s.shape == x.shape else s, scale, like)
+    scale = jax.tree.map(lambda is_flat, s: s * factor.astype(s.dtype) if is_flat else s, flat, scale)
     return MassMatrix(scale, _tree.where(is_good, found, before))
 
 
-def log_growth(old: MassMatrix, new: MassMatrix, like: Position) -> Scalar:
+def log_growth(old: MassMatrix, new: MassMatrix, like: Position, flat: PyTree) -> Scalar:
     """Logarithm of the largest factor by which one unit of the new mass matrix is longer than one of the old.
 
     For correlated entries it comes from a few steps of the power method.
     """
     dtype = _tree.real_dtype(like)
-    triples = zip(*map(jax.tree.leaves, (old.scale, new.scale, like)), strict=True)
+    triples = zip(*map(jax.tree.leaves, (old.scale, new.scale, flat)), strict=True)
     before, after = old.correlation, new.correlation
     growths = [
         jnp.max(jnp.log(b) - jnp.log(a)).astype(dtype)
-        for a, b, x in triples
-        if a.size and not (after and a.shape == x.shape)
+        for a, b, is_flat in triples
+        if a.size and not (after and is_flat)
     ]
     if isinstance(before, Correlation) and isinstance(after, Correlation):
-        ratio = _units(new.scale, like, dtype) / _units(old.scale, like, dtype)
+        ratio = _units(new.scale, like, flat) / _units(old.scale, like, flat)
 
         def grown(entries: Array) -> Array:
             return _times(before, ratio * _times(after, entries, False), True)
@@ -287,18 +303,14 @@ def _centered(rows: Array, count: Array) -> Array:
     return jnp.where(is_there, rows - mean[None], jnp.zeros_like(rows))
 
 
-def _entries(tree: PyTree, scale: PyTree) -> Array:
-    """Euclidean entries, those of leaves with a scale for each entry, as a real vector."""
-    pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(scale), strict=True)
-    leaves = [leaf for leaf, unit in pairs if leaf.shape == unit.shape]
+def _entries(tree: PyTree, flat: PyTree) -> Array:
+    """Euclidean entries as a real vector."""
+    leaves = [leaf for leaf, is_flat in zip(*map(jax.tree.leaves, (tree, flat)), strict=True) if is_flat]
     dtype = _tree.real_dtype(tree)
     return _tree.flatten(leaves, dtype) if leaves else jnp.zeros(0, dtype)
 
 
-def _units(scale: PyTree, like: Position, dtype: Any) -> Array:
+def _units(scale: PyTree, like: Position, flat: PyTree) -> Array:
     """Their scales."""
-    leaves = []
-    for unit, leaf in zip(jax.tree.leaves(scale), jax.tree.leaves(like), strict=True):
-        if unit.shape == leaf.shape:
-            leaves += [unit, unit] if jnp.iscomplexobj(leaf) else [unit]
-    return _tree.flatten(leaves, dtype) if leaves else jnp.zeros(0, dtype)
+    # those of the real and of the imaginary part of a complex entry
+    return _entries(jax.tree.map(lambda s, x: jax.lax.complex(s, s) if jnp.iscomplexobj(x) else s, scale, like), flat)

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks, _tree
-from geodax._precision import full_precision
+from geodax._precision import in_full_precision
 from geodax._types import (
     Adaptation,
     Array,
@@ -43,7 +43,7 @@ from geodax.mcmc.hmc import trajectory_sampler
 from geodax.mcmc.integrators import IntegratorState, energy, energy_error, logdensity_and_gradient
 from geodax.mcmc.isokinetic import Isokinetic, IsokineticMomentum, isokinetic_leapfrog
 from geodax.mcmc.kernels import check_arguments, check_density
-from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, initial_correlation
+from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
 from geodax.mcmc.trajectories import DIVERGENCE_THRESHOLD, Integrator
 from geodax.mcmc.warmup import RunningVariance, WarmupState, window_adaptation, window_schedule
 
@@ -186,7 +186,7 @@ def mclmc(
     isokinetic = Isokinetic(geometry)
     integrator = isokinetic_leapfrog(evaluate, isokinetic)
 
-    @full_precision()
+    @in_full_precision
     def init(position: Position, rng_key: PRNGKey | None = None) -> MCLMCState:
         del rng_key  # BlackJAX's loops pass one
         isokinetic.validate(position, "position")
@@ -205,7 +205,11 @@ def mclmc(
             jnp.asarray(1.0 if step_size is None else step_size, dtype),
             jnp.asarray(_LENGTH if length is None else length, dtype),
             scale,
-            initial_correlation(mass_matrix if step_size is None else "diagonal", position, scale),
+            initial_correlation(
+                mass_matrix if step_size is None else "diagonal",
+                position,
+                euclidean_leaves(geometry, position, scale),
+            ),
         )
 
     def adapt(num_warmup: int) -> Adaptation:
@@ -232,7 +236,7 @@ def mclmc(
 def _kernel(integrator: Integrator, manifold: Isokinetic):
     """Refresh the momentum, then move."""
 
-    @full_precision()
+    @in_full_precision
     def step(rng_key: PRNGKey, state: MCLMCState) -> tuple[MCLMCState, MCLMCInfo]:
         time = state.step_size / state.length
         direction = manifold.refresh(rng_key, state.position, state.momentum, time)

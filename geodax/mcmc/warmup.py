@@ -24,7 +24,17 @@ import numpy as np
 from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.mcmc.mass_matrix import MassMatrix, Rows, estimate, no_rows, room_for, row_of, rows_to_keep, with_rows
+from geodax.mcmc.mass_matrix import (
+    MassMatrix,
+    Rows,
+    estimate,
+    euclidean_leaves,
+    no_rows,
+    room_for,
+    row_of,
+    rows_to_keep,
+    with_rows,
+)
 from geodax.mcmc.step_size import DualAveraging, current_step, observe, point_of, restart, search_alone
 from geodax.mcmc.trajectories import Integrator
 
@@ -113,6 +123,7 @@ def window_adaptation(
 
     def update(rng_key: PRNGKey, warmup: WarmupState, state, info, step: Array):
         longest = manifold.max_time(state.position, state.scale)
+        flat = euclidean_leaves(manifold, state.position, state.scale)
         dual_averaging = observe(warmup.dual_averaging, target_acceptance_rate - info.acceptance_rate, longest)
         variance = jax.lax.cond(
             jnp.asarray(is_slow)[step],
@@ -123,7 +134,7 @@ def window_adaptation(
         rows, num_rows = warmup.rows, None
         if isinstance(rows, Rows):
             first, num_rows = rows_to_keep(is_slow, is_end, 1, len(rows.draws))
-            new = row_of(state.position, state.logdensity_grad, state.scale)
+            new = row_of(state.position, state.logdensity_grad, flat)
             rows = with_rows(rows, jnp.asarray(first)[step], new)
         state = state._replace(step_size=current_step(dual_averaging, longest))
 
@@ -132,7 +143,7 @@ def window_adaptation(
             scale, correlation = new_scale(manifold, variance, state.scale), state.correlation
             if num_rows is not None:
                 num_kept = jnp.asarray(num_rows)[step]
-                scale, correlation = estimate(rows, num_kept, scale, state.position, correlation)
+                scale, correlation = estimate(rows, num_kept, scale, state.position, correlation, flat)
             mass = MassMatrix(scale, correlation)
             point, step_size = search_alone(
                 rng_key, integrator, manifold, point_of(state), mass, state.step_size, target_acceptance_rate

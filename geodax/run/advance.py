@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from geodax import _checks
-from geodax._precision import full_precision
+from geodax._precision import in_full_precision
 from geodax._types import Adaptation, Array, Description, Position, PyTree
 from geodax.run.feeding import Feed
 from geodax.run.records import records
@@ -84,7 +84,7 @@ def steps_of(algorithm: Sampler) -> Callable[[tuple], Callable[..., tuple[Any, A
     anew, since the data that the density holds may have changed.
     """
     # also where only shapes are asked for: another precision would be another trace
-    once = full_precision()(jax.jit(lambda *arguments: algorithm.step(*arguments)))
+    once = in_full_precision(jax.jit(lambda *arguments: algorithm.step(*arguments)))
     return lambda args: bound(algorithm, args).step if args else once
 
 

@@ -372,7 +372,7 @@ def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
     Raises:
         StorageError: If the folder is missing or damaged, or has lost draws.
     """
-    path = store_in(Path(path))
+    path = store_in(Path(path).absolute())
     if not path.is_dir():
         raise StorageError(f"There are no draws at {path}.")
     try:

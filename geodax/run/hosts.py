@@ -230,8 +230,8 @@ def lost_hosts(where: str = "") -> Iterator[None]:
 def _leave() -> None:
     """Exit immediately after the loss of a process: JAX would wait for the others at shutdown, and abort."""
     if _is_alone:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed before the start
+            stream.flush()
         os._exit(1)
 
 

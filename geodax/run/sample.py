@@ -242,7 +242,7 @@ def sample(
         num_warmup=num_warmup,
         thinning=thinning,
     )
-    folder = None if checkpoint is None else Path(checkpoint)
+    store, folder = (None if path is None else Path(path).absolute() for path in (store, checkpoint))  # read elsewhere
     identity: dict[str, Any] = {}
     if folder is not None:
         warn_unless_repeatable(batches, "sample")
@@ -259,7 +259,7 @@ def sample(
             run, lambda there: require_same_run(there, identity, run.num_iterations, checkpoints.folder)
         )
         if store is not None:
-            stack.enter_context(exclusive(beside(Path(store)), Path(store), "write draws to"))
+            stack.enter_context(exclusive(beside(store), store, "write draws to"))
         elif folder is not None:
             store = folder / "draws.zarr"
         # opened only after the checkpoint is known to be this run's, so that another run's draws are not changed

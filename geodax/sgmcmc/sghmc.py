@@ -51,7 +51,7 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _checks, _tree
-from geodax._precision import full_precision
+from geodax._precision import in_full_precision
 from geodax._random import standard_normal
 from geodax._types import (
     Adaptation,
@@ -196,7 +196,7 @@ def sghmc(
     # variances of the injected noise: in units of those of the momentum, and (times step_size^2 V) of a kick
     drawn, deducted = (2.0 * friction, 1.0) if ordering == "paper" else (1.0 - kept**2, (0.5 + 0.5 * kept) ** 2)
 
-    @full_precision()
+    @in_full_precision
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGHMCState:
         del rng_key  # BlackJAX's loops pass one
         manifold.validate(position, "position")
@@ -262,7 +262,7 @@ def sghmc(
 
     inner_step = {"paper": paper_step, "baoab": baoab_step, "ubu": ubu_step}[ordering]
 
-    @full_precision()
+    @in_full_precision
     def step(rng_key: PRNGKey, state: SGHMCState, batch: PyTree = None) -> tuple[SGHMCState, StochasticInfo]:
         dtype, step_size = scalar_dtype(state.position), step_size_of("sghmc", step_sizes, state)
         if num_waiting:
@@ -332,7 +332,8 @@ def sghmc(
 
         def step_size(state: SGHMCState, stiffness: Stiffness) -> Scalar:
             unknown = jnp.maximum(stiffness.noise - gradient_variance, 0.0)
-            taken = stiffness.beta * gradient_variance / manifold.noise_capacity(state.position)
+            capacity = manifold.noise_capacity(state.position)  # 0 where no noise can be deducted
+            taken = stiffness.beta * gradient_variance / capacity if gradient_variance else 0.0
             heat = deducted / drawn
             return jnp.sqrt(
                 stiffness.largest(stiffness.curvature / 0.16 + heat * taken, 10.0 * heat, unknown, cycle, left)

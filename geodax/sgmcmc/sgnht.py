@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _tree
-from geodax._precision import full_precision
+from geodax._precision import in_full_precision
 from geodax._random import standard_normal
 from geodax._types import (
     Adaptation,
@@ -120,7 +120,7 @@ def sgnht(
     rate = 0.5 * injected**2 if rate is None else as_number("sgnht", "rate", rate)
     mass = Mass(None, manifold, target.num_data)
 
-    @full_precision()
+    @in_full_precision
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGNHTState:
         del rng_key  # BlackJAX's loops pass one
         manifold.validate(position, "position")
@@ -129,7 +129,7 @@ def sgnht(
         start = jnp.asarray(injected, scalar_dtype(position))
         return SGNHTState(position, _tree.zeros_like(position), start, (), jnp.zeros((), jnp.int32), tuned, dtypes)
 
-    @full_precision()
+    @in_full_precision
     def step(rng_key: PRNGKey, state: SGNHTState, batch: PyTree = None) -> tuple[SGNHTState, StochasticInfo]:
         dtype, step_size = scalar_dtype(state.position), step_size_of("sgnht", step_sizes, state)
         potential, gradient = target.taking(state.dtypes).gradient(rng_key, state.position, batch)

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _checks, _tree
-from geodax._precision import full_precision
+from geodax._precision import in_full_precision
 from geodax._random import standard_normal
 from geodax._types import (
     Adaptation,
@@ -115,7 +115,7 @@ def sgrld(
     num_waiting = _checks.whole("sgrld", "metric_warmup", metric_warmup, least=0)
     space = Euclidean()
 
-    @full_precision()
+    @in_full_precision
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGRLDState:
         del rng_key  # BlackJAX's loops pass one
         space.validate(position, "position")
@@ -136,7 +136,7 @@ def sgrld(
         gradient, product, potential = jax.linearize(both, position, has_aux=True)
         return potential, gradient, lambda v: _tree.scale(-1.0 / target.num_data, product(v))
 
-    @full_precision()
+    @in_full_precision
     def step(rng_key: PRNGKey, state: SGRLDState, batch: PyTree = None) -> tuple[SGRLDState, StochasticInfo]:
         dtype, step_size = scalar_dtype(state.position), step_size_of("sgrld", step_sizes, state)
         if num_waiting:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -134,6 +135,24 @@ def test_a_closed_pipe_is_silent():
         )
         os.close(write)
         assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("platform", ["cuda", "nonsense"])
+def test_a_device_that_is_not_there_is_named(platform, place, tmp_path):
+    """As on a node of a cluster without a GPU."""
+    words = [sys.executable, "-m", "geodax", "fit", "pca", str(place / "table.csv"), "--out", str(tmp_path / "run")]
+    environment = _ENVIRONMENT | {"JAX_PLATFORMS": platform}
+    ended = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+    assert ended.returncode == 1
+    assert f"no device for JAX_PLATFORMS={platform}" in ended.stderr
+    assert "bug" not in ended.stderr
+
+
+def test_a_closed_standard_output_is_no_error():
+    """As under a daemon."""
+    words = f"exec {shlex.quote(sys.executable)} -m geodax --version >&-"
+    ended = subprocess.run(["/bin/sh", "-c", words], capture_output=True, text=True, env=_ENVIRONMENT, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.thorough

@@ -118,7 +118,10 @@ def test_life_of_a_regressor(table, tmp_path, capsys):
     assert config["columns"] == ["dose", "age", *indicators, "level"]
     kind = run_kind("regressor")
     rows = kind.load(run / "data.npz").train[0]
-    for written, spread in ((config, 0.5), ({k: config[k] for k in ("options", "seed")}, np.nanstd(rows[:, 2:], axis=0))):
+    for written, spread in (
+        (config, 0.5),
+        ({k: config[k] for k in ("options", "seed")}, np.nanstd(rows[:, 2:], axis=0)),
+    ):
         model = kind.fitted(written, kind.load(run / "data.npz"), None)  # a run of an earlier version has its own
         np.testing.assert_allclose(model.spread_, [*np.nanstd(rows[:, :2], axis=0), *np.broadcast_to(spread, 5)])
     assert main(["report", str(run)]) == 0

@@ -1,8 +1,12 @@
 """What one iteration of an exact sampler reports belongs to the point at which it ends."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import geodax as gx
 from geodax.mcmc import kernels, trajectories
@@ -63,3 +67,14 @@ def check_reflection_keeps_the_kinetic_energy(key) -> None:
 
 def test_reflection_keeps_the_kinetic_energy(key):
     check_reflection_keeps_the_kinetic_energy(key)
+
+
+def test_algorithms_go_to_other_processes():
+    """Catches a decorator that keeps a generator, which joblib cannot send. Type checks of the tests cannot be sent."""
+    pytest.importorskip("cloudpickle")
+    program = """
+import cloudpickle, jax.numpy as jnp, geodax as gx
+for sampler in (gx.hmc, gx.nuts, gx.adjusted_mclmc, gx.mclmc, gx.sgrld, gx.sghmc, gx.sgnht):
+    cloudpickle.dumps(sampler(lambda x: -0.5 * jnp.sum(x**2), step_size=0.1))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -6,10 +6,13 @@ import pickle
 import shutil
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 
+import geodax as gx
 from geodax.run import zarr_files
 from geodax.run.draws import ZarrDraws, open_draws
 from geodax.run.errors import StorageError
@@ -287,3 +290,24 @@ def test_draws_that_do_not_fit_on_the_disk_are_refused_before_any_is_written(tmp
         ZarrDraws(tmp_path / "draws.zarr", shapes, 4, 10**12)
     assert list(tmp_path.iterdir()) == []
     ZarrDraws(tmp_path / "draws.zarr", shapes, 4, 100)
+
+
+def test_a_relative_path_is_that_of_the_start(tmp_path, monkeypatch):
+    """Catches draws that are looked for in a folder that the program changed to, during the run or after it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    run = gx.sample(
+        jax.random.key(0),
+        gx.hmc(lambda x: -0.5 * jnp.sum(x**2), step_size=0.5),
+        jnp.zeros(2),
+        num_samples=700,
+        store="draws",
+        checkpoint="run",
+        progress=lambda _: os.chdir(tmp_path / "elsewhere"),
+    )
+    assert run["posterior"]["position"].values.any(axis=(0, 2)).all()
+    os.chdir(tmp_path)
+    opened = open_draws("draws")
+    os.chdir("elsewhere")
+    np.testing.assert_array_equal(opened["posterior"]["position"], run["posterior"]["position"])
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -36,7 +36,7 @@ def run_command(arguments: list[str] | None = None) -> int:
             say(f"geodax {__version__}")
         else:
             _run(words)
-        sys.stdout.flush()
+        print(end="", flush=True)  # nothing where the standard output is closed
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
         return 141
@@ -47,6 +47,9 @@ def run_command(arguments: list[str] | None = None) -> int:
         if os.environ.get("GEODAX_TRACEBACK"):
             raise
         module = _module_of_ours(error)
+        if Path(traceback.extract_tb(error.__traceback__)[-1].filename).name == "xla_bridge.py":
+            complain(_no_device(error))
+            return 1
         if module is None:
             complain(_unexplained(error))
             return 3
@@ -89,6 +92,14 @@ def _module_of_ours(error: Exception) -> Path | None:
         return place
     is_ours = last.is_relative_to(_PACKAGE) or "sklearn" in last.parts
     return place if is_ours and isinstance(error, (ValueError, TypeError, RuntimeError)) else None
+
+
+def _no_device(error: Exception) -> str:
+    platforms = os.environ.get("JAX_PLATFORMS")
+    return (
+        f"geodax: JAX finds no device{f' for JAX_PLATFORMS={platforms}' if platforms else ''} on this machine: "
+        f"{str(error) or type(error).__name__:.300}. Set JAX_PLATFORMS=cpu, or install the jax package for the device."
+    )
 
 
 def _unexplained(error: Exception) -> str:

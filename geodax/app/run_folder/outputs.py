@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -107,7 +106,7 @@ def open_descriptor(path: Path) -> int | None:
 def _add(file: Path, sink: int | Path) -> None:
     """Copy a file to an open sink; ignore a reader that closes it early."""
     with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()  # earlier output comes first
+        print(end="", flush=True)  # earlier output comes first
         with open(file, "rb") as source, open(sink, "wb", closefd=isinstance(sink, Path)) as target:
             shutil.copyfileobj(source, target)
 

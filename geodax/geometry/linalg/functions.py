@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Inexact
 
-from geodax._precision import full_precision
+from geodax._precision import in_full_precision
 from geodax._types import Array, Scalar
 from geodax.geometry.linalg.parts import adjoint, eye_like, longest_row
 from geodax.geometry.linalg.pieces import in_pieces, unless
@@ -16,7 +16,7 @@ _PADE_7_RADIUS = 0.95  # one-norm below which [7/7] is exact to float64 rounding
 _MOST_NEWTON_STEPS = 100
 
 
-@full_precision()
+@in_full_precision
 def expm_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
     """Compute the exponential of a small skew matrix, orthogonal (unitary) to rounding.
 
@@ -46,14 +46,14 @@ def expm_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
     return jax.lax.fori_loop(0, halvings.astype(jnp.int32), lambda _, e: e @ e, exponential)
 
 
-@full_precision()
+@in_full_precision
 def cayley_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
     """Cayley transform ``(I - s/2)^-1 (I + s/2)`` of a small skew matrix: orthogonal, ``exp(s)`` to second order."""
     identity = jnp.broadcast_to(eye_like(s), s.shape)
     return solve_accretive(identity - 0.5 * s, identity + 0.5 * s)
 
 
-@full_precision()
+@in_full_precision
 def newton_schulz(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
     """One Newton-Schulz step ``x (3 I - x^T x) / 2`` towards the nearest orthonormal matrix.
 
@@ -62,7 +62,7 @@ def newton_schulz(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p
     return 1.5 * x - 0.5 * (x @ (adjoint(x) @ x))
 
 
-@full_precision()
+@in_full_precision
 def sqrt_corrections(
     e: Inexact[Array, "*batch k k"],
 ) -> tuple[Inexact[Array, "*batch k k"], Inexact[Array, "*batch k k"]]:
@@ -131,7 +131,7 @@ def _inverse_sqrt_by_rounds(e: Array, squared: Array) -> Array:
 
 
 @jax.custom_jvp
-@full_precision()
+@in_full_precision
 def polar_factor(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
     r"""Orthonormal factor of the polar decomposition: the orthonormal matrix nearest to ``x`` in Frobenius norm.
 
@@ -147,7 +147,7 @@ def polar_factor(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"
 
 
 @polar_factor.defjvp
-@full_precision()
+@in_full_precision
 def _polar_factor_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     u, s, vh = _thin_svd(x)
@@ -176,7 +176,7 @@ def qr_positive(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]
     return q * phase[..., None, :]
 
 
-@full_precision()
+@in_full_precision
 def inverse_root(
     m: Inexact[Array, "*batch k k"], power: int, epsilon: float | Scalar, method: str = "eigh"
 ) -> Inexact[Array, "*batch k k"]:
