@@ -29,8 +29,8 @@ def accuracy(rows: list[dict]) -> Score:
 
 
 def joined(rows: list[dict], key: str) -> np.ndarray:
-    """A score of all held-out rows."""
-    return np.concatenate([row[key] for row in rows])
+    """A score of all held-out rows, in the order of the splits, so that methods can be compared in pairs."""
+    return np.concatenate([row[key] for row in sorted(rows, key=lambda row: row["split"])])
 
 
 def quality(score, key: str, *, sign: int = 1, scale: float = 1.0, digits: int = 3, is_compared: bool = True):
