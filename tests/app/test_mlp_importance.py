@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from geodax.app.mlp import importance
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.importance import partial_dependence, permutation_importance, with_some_draws
 from geodax.app.mlp.results import answer, judged_rows, results
@@ -49,6 +50,21 @@ def test_partial_dependence_of_a_linear_function_is_the_function(fitted):
     assert category.values == ["x", "y", "z"]
     medians = np.median(category.curves, axis=0)
     np.testing.assert_allclose(medians - medians[0], [0.0, 1.0, -1.0], atol=0.1)
+
+
+def test_of_many_categories_the_most_frequent_are_shown(fitted, monkeypatch):
+    """With their own curves; missing cells do not count."""
+    model, data = fitted
+    (whole,) = partial_dependence(model, data, ["group"])
+    monkeypatch.setattr(importance, "_MOST_LEVELS", 2)
+    inputs = data.inputs.copy()
+    inputs[inputs[:, 2] == 1, 2:] = [0.0, 0.0, 1.0]  # no row of the first is left
+    inputs[0, 2:] = np.nan
+    (some,) = partial_dependence(model, replace(data, inputs=inputs), ["group"])
+    assert some.values == ["y", "z"]
+    np.testing.assert_allclose(
+        np.diff(np.median(some.curves, axis=0)), np.diff(np.median(whole.curves, axis=0))[1:], atol=0.1
+    )
 
 
 def test_results_are_of_the_held_out_rows_beside_simpler_models(fitted):

@@ -177,7 +177,7 @@ def _grid(data: LabelledTable, x: np.ndarray, columns: list[int]) -> tuple[Seque
     """The values of an input at which the prediction is computed, and the settings of its columns."""
     num_plain = len(data.names) - len(data.categories)
     if columns[0] >= num_plain:
-        frequent = np.sort(np.argsort(-x[:, columns].mean(axis=0), kind="stable")[:_MOST_LEVELS])
+        frequent = np.sort(np.argsort(-np.nanmean(x[:, columns], axis=0), kind="stable")[:_MOST_LEVELS])
         return [data.categories[columns[i] - num_plain][1] for i in frequent], np.eye(len(columns))[frequent]
     own = x[~np.isnan(x[:, columns[0]])][:, columns]
     own = own[np.unique(own[:, 0], return_index=True)[1]]  # each value with the periods of that date
