@@ -121,7 +121,7 @@ class Counted(Loader):
 @pytest.mark.parametrize("kind", [Loader, Counted])
 def test_a_loader_of_other_data_is_named(rows, kind):
     """At once if it has a length, else at the end of a pass; a last batch may be left out or filled up."""
-    wrong = r"num_data={}, but a pass of the loader has 4 batches of 20, 80 examples"
+    wrong = r"num_data is {}, but a pass of the loader has 4 batches of 20, 80 examples"
     steps = {"num_warmup": 0} if kind is Counted else {"num_warmup": 6}
     for count in (900, 101, 60, 20):
         with pytest.warns(UserWarning, match=wrong.format(count)):
