@@ -435,9 +435,9 @@ def correlations_only_in_the_flow(patch):
     original = integrators.correlated
     calls = []
 
-    def correlated(mass, tree):
+    def correlated(mass, tree, flat):
         calls.append(tree)
-        return tree if len(calls) % 3 == 1 else original(mass, tree)  # kick, flow, kick
+        return tree if len(calls) % 3 == 1 else original(mass, tree, flat)  # kick, flow, kick
 
     patch.setattr(integrators, "correlated", correlated)
 
