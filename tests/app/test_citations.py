@@ -25,7 +25,11 @@ def test_every_model_of_the_command_line_is_cited():
     [
         ("hmc", "nuts", "sgrld", "sghmc", "ohmc", "osghmc", "geodesic"),
         [kebab(name) for name in gx.transforms.__all__ if name in ("Polar", "Givens", "Householder", "CayleyChart")],
-        [name.lower() for name in gx.metrics.__all__ if name not in ("AbstractMetric", "Curvature", "Frozen", "check_metric")],
+        [
+            name.lower()
+            for name in gx.metrics.__all__
+            if name not in ("AbstractMetric", "Curvature", "Frozen", "check_metric")
+        ],
         ("whvi", "mean-field", "mc-dropout", "vogn", "ivon", "noisy-kfac", "laplace"),
     ],
     ids=["samplers", "transforms", "metrics", "variational"],
