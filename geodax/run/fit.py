@@ -257,22 +257,24 @@ def fit(
         number = np.int32(0)
         run.carry, keys, held_out = put_carry(run.carry), *(put_everywhere(tree, mesh) for tree in (keys, held_out))
         load = feed.loader(mesh)
+        first = load(0, 1)
         advance, close = (
             everywhere_alike(unit, mesh, where, split)
             for unit, where in ((advance, feed.placement(mesh)), (close, PartitionSpec()))
         )
-        advancing = compiled(advance, run.carry, keys, load(0, 1), number, number, donate_argnums=(0,))
+        advancing = compiled(advance, run.carry, keys, first, number, number, donate_argnums=(0,))
         if folder is not None:
 
             def first_step(start: PyTree) -> tuple[Any, Carry]:
                 state = algorithm.init(start)
-                return state, advancing(put_carry(carry_at(start, state)), keys, load(0, 1), number, np.int32(1))
+                return state, advancing(put_carry(carry_at(start, state)), keys, first, number, np.int32(1))
 
             beginning = start_facts(
                 network, feed.examples, algorithm.network, first_step, log_prior if is_ascent else None
             )
             hosts.first_does(lambda: require_same_start(found, beginning, folder), "resume from its checkpoint")
             checkpoints.identity |= beginning
+        del first  # memory
         if run.iteration < num_steps and not is_exhausted(run.carry, run.iteration, window, patience):
             closing = compiled(close, run.carry, keys, held_out, number, number, donate_argnums=(0,))
             chunks = StepChunks(

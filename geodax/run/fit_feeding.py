@@ -12,7 +12,7 @@ from geodax._types import Array, PRNGKey, PyTree
 from geodax.data.minibatches import Batches, Stream, batches, require_no_list
 from geodax.data.parts import draw_part
 from geodax.data.shard_files import Shards
-from geodax.run.feeding import loader_of, stream_feed
+from geodax.run.feeding import Feed, loader_of, stream_feed
 from geodax.run.sharding import data_axis, put
 
 _OWNER = "vi.fit"
@@ -29,8 +29,7 @@ class StepFeed(NamedTuple):
         draw: ``(data, key, iteration, start, axis) -> batch`` within the compiled loop; with the name of a mesh axis,
             this device's part of it.
         placement: From a mesh to the placement of the data.
-        loader: From a mesh to a function ``(start, stop) -> data`` that is called before each chunk of steps.
-        longest: The largest number of steps of a chunk, or None.
+        data: Data that are placed once, or the feed of a stream.
         facts: What must be equal for a fit to be resumed, by name.
     """
 
@@ -40,9 +39,20 @@ class StepFeed(NamedTuple):
     batch_size: int
     draw: Callable[[Any, PRNGKey, Array, Array, str | None], PyTree]
     placement: Callable[[Mesh | None], PartitionSpec]
-    loader: Callable[[Mesh | None], Callable[[int, int], PyTree]]
-    longest: int | None = None
-    facts: Mapping[str, Any] = {}
+    data: PyTree | Feed
+    facts: Mapping[str, Any]
+
+    @property
+    def longest(self) -> int | None:
+        """The largest number of steps of a chunk, or None."""
+        return self.data.longest if isinstance(self.data, Feed) else None
+
+    def loader(self, mesh: Mesh | None) -> Callable[[int, int], PyTree]:
+        """Function ``(start, stop) -> data`` that is called before each chunk of steps."""
+        if isinstance(self.data, Feed):
+            return loader_of(self.data, mesh)
+        fed = put(self.data, mesh, self.placement(mesh))
+        return lambda start, stop: fed
 
 
 def make_step_feed(data: PyTree, batch_size: int | None, num_data: int | None) -> StepFeed:
@@ -91,17 +101,14 @@ def _of_arrays(data: PyTree, batch_size: int | None) -> StepFeed:
         whole.num_data,
         lambda data, key, iteration, start, axis: data,
         lambda mesh: PartitionSpec(data_axis(mesh)),
-        _constant(whole.data, lambda mesh: PartitionSpec(data_axis(mesh))),
-        facts={"batch_size": None},
+        whole.data,
+        {"batch_size": None},
     )
 
 
 def _of_batches(given: Batches) -> StepFeed:
     def draw(data: Batches, key: PRNGKey, iteration: Array, start: Array, axis: str | None) -> PyTree:
         return data.draw(key, iteration) if axis is None else draw_part(data, key, iteration, axis)
-
-    def everywhere(mesh: Mesh | None) -> PartitionSpec:
-        return PartitionSpec()
 
     is_usual = given.order == "independent" and given.augment is None
     unusual = {} if is_usual else {"order of the batches": given.order, "augmented": given.augment is not None}
@@ -111,9 +118,9 @@ def _of_batches(given: Batches) -> StepFeed:
         given.num_data,
         given.batch_size,
         draw,
-        everywhere,
-        _constant(given, everywhere),
-        facts={"batch_size": given.batch_size, **unusual},
+        lambda mesh: PartitionSpec(),
+        given,
+        {"batch_size": given.batch_size, **unusual},
     )
 
 
@@ -127,19 +134,6 @@ def _of_stream(stream: Stream, num_data: int) -> StepFeed:
         feed.batch_size,
         lambda data, key, iteration, start, axis: feed.draw(data, key[None], iteration, start, None),
         lambda mesh: feed.placement(data_axis(mesh)),
-        lambda mesh: loader_of(feed, mesh),
-        feed.longest,
+        feed,
         {"num_data": num_data, **feed.identity},
     )
-
-
-def _constant(
-    data: PyTree, placement: Callable[[Mesh | None], PartitionSpec]
-) -> Callable[[Mesh | None], Callable[[int, int], PyTree]]:
-    """The loader of data that are placed once."""
-
-    def loader(mesh: Mesh | None) -> Callable[[int, int], PyTree]:
-        fed = put(data, mesh, placement(mesh))
-        return lambda start, stop: fed
-
-    return loader
