@@ -131,7 +131,7 @@ class RegressorOptions(LabelledOptions, MLPRegressorOptions):
 
     Args:
         target: Columns to predict, one or several of numbers; required.
-        likelihood: gaussian, heteroscedastic, student-t, poisson or negative-binomial.
+        likelihood: gaussian, heteroscedastic, student-t, log-normal, poisson or negative-binomial.
     """
 
     target: tuple[str, ...] = ()

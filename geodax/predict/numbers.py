@@ -129,6 +129,13 @@ def numbers_from_distributions(blocks: Iterable[Any], *, targets: np.ndarray | N
     return NumberPredictions(mean, aleatoric / count, spread / count, log_density, count)
 
 
+def log_normal(law: Normal) -> Any:
+    """Distributions of numbers whose logarithms are normal."""
+    from scipy import stats  # takes half a second to import
+
+    return stats.lognorm(law.deviations, scale=np.exp(law.means))
+
+
 def require_finite(owner: str, is_finite: np.ndarray, first: int, expected: str) -> None:
     """Raise ValueError where a draw, counted from ``first``, is non-finite at an example."""
     if is_finite.all():

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from geodax.app import main
 from geodax.app.families import ClassifierOptions, run_kind
@@ -288,6 +289,7 @@ def test_life_of_a_variational_fit(table, tmp_path, capsys, inference):
             ["regressor", "--target", "level", "--likelihood", "heteroscedastic", "--noise", "3"],
             "--noise cannot be given",
         ),
+        (["regressor", "--target", "level", "--likelihood", "log-normal"], "expects positive numbers"),
     ],
 )
 def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
@@ -386,6 +388,66 @@ def test_counts_and_ordered_classes(tmp_path, capsys):
         "--class-order low mid top --class-weight balanced",
     ):
         assert text in page
+
+
+@pytest.mark.thorough
+def test_prices_have_log_normal_noise(tmp_path, capsys):
+    """Catches a missing hint, a linear model of the price itself, and a report that does not name the logarithm."""
+    generator = np.random.default_rng(0)
+    area = generator.uniform(20, 200, 150)
+    price = np.exp(8 + 0.03 * area + 0.6 * generator.standard_normal(150))
+    path, run = tmp_path / "table.csv", tmp_path / "run"
+    path.write_text("area,price\n" + "".join(f"{a:.2f},{b:.2f}\n" for a, b in zip(area, price, strict=True)))
+    words = ["fit", "regressor", str(path), "--target", "price", *_SMALL]
+    assert main([*words, "--out", str(tmp_path / "normal")]) == 0
+    assert "'price' is very skewed" in (printed := capsys.readouterr().out)
+    assert "Try --likelihood log-normal" in printed
+    assert main([*words, "--likelihood", "log-normal", "--calibration-fraction", "0.2", "--out", str(run)]) == 0
+    printed = capsys.readouterr().out
+    assert "skewed" not in printed
+    assert "linear model (ridge, of logarithms)" in printed
+    line = re.search(r"^mean log density +(.*)$", printed.replace("−", "-"), re.MULTILINE).group(1)
+    (network, error), (linear, _), (alone, _) = (map(float, pair) for pair in re.findall(r"(\S+) ± (\S+)", line))
+    exact = stats.lognorm(0.6, scale=np.exp(8 + 0.03 * area)).logpdf(price).mean()
+    assert max(abs(linear - exact), abs(network - exact)) < 4 * error
+    assert alone < linear - 0.2
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for text in ("log-normal noise", "the mean of log <code>price</code>", "log y = f(x) + noise"):
+        assert text in page
+    assert main(["predict", str(run), str(path)]) == 0
+    heading, *lines = _predictions(run)
+    ends = [[float(line[heading.index(f"conformal_90%_{end}")]) for line in lines] for end in ("lower", "upper")]
+    assert min(ends[0]) > 0
+    assert np.mean((ends[0] <= price) & (price <= ends[1])) > 0.75
+
+
+@pytest.mark.thorough
+def test_targets_computed_from_inputs_and_counts_are_pointed_out(tmp_path, capsys):
+    """Catches hints at numbers that are neither."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((80, 3))
+    columns = {
+        "a": x[:, 0],
+        "b": x[:, 1],
+        "c": x[:, 2],
+        "total": np.round(x[:, 0] + 2 * x[:, 2], 4),
+        "visits": generator.negative_binomial(1, 0.2, 80),
+        "plain": x.sum(axis=1) + 0.01 * generator.standard_normal(80),
+    }
+    path = tmp_path / "table.csv"
+    rows = zip(*columns.values(), strict=True)
+    path.write_text(",".join(columns) + "\n" + "".join(",".join(f"{v:.4f}" for v in row) + "\n" for row in rows))
+    said = {}
+    for target in ("total", "visits", "plain"):
+        words = ["fit", "regressor", str(path), "--target", target, "--columns", "a", "b", "c", target, *_SMALL]
+        assert main([*words, "--out", str(tmp_path / target)]) == 0
+        said[target] = capsys.readouterr().out
+    assert "'total' is a sum of multiples of 'a', 'c'." in said["total"]
+    assert "'visits' is very skewed" in said["visits"]
+    assert "--likelihood negative-binomial" in said["visits"]
+    assert "skewed" not in said["plain"] + said["total"]
+    assert "multiples" not in said["plain"] + said["visits"]
 
 
 @pytest.mark.thorough

@@ -22,7 +22,7 @@ def rows():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("likelihood", ["heteroscedastic", "student-t", "negative-binomial", "poisson"])
+@pytest.mark.parametrize("likelihood", ["heteroscedastic", "student-t", "log-normal", "negative-binomial", "poisson"])
 def test_predictions_belong_together_in_the_units_of_y(likelihood, rows):
     """Catches densities without the units of y, moments of another distribution, and intervals between integers."""
     x, real, counts = rows
@@ -33,6 +33,7 @@ def test_predictions_belong_together_in_the_units_of_y(likelihood, rows):
     np.testing.assert_allclose(mean, model.predict_draws(x).mean(axis=0), rtol=1e-10)
     low, high = model.predict_quantiles(x, (0.2, 0.8))
     places = np.arange(20_000.0) if is_count else mean[0] + np.linspace(-3000, 3000, 40_001)
+    places = places - places[0] + 1e-3 if likelihood == "log-normal" else places
     few = model.predict_distribution(x[:1])
     each = few.distribution(*few.parameters)
     mass = (each.pmf(places) if is_count else each.pdf(places)).mean(axis=0) * (places[1] - places[0])
@@ -96,6 +97,26 @@ def test_a_custom_likelihood_takes_y_in_its_own_units(rows):
     rates = model.predict_draws(x)
     exact = np.log((np.exp(-(5.0 + counts) / rates) / rates).mean(axis=0))
     np.testing.assert_allclose(model.log_predictive(x, 5.0 + counts), exact, rtol=1e-8)
+
+
+def test_log_normal_targets_are_those_of_the_logarithm(rows):
+    """Catches a density without the factor 1 / y, intervals below zero, and noise in the units of y."""
+    x, real, _ = rows
+    options = {"calibration_fraction": 0.4, "noise": 0.1, **PRIOR}
+    of_logarithm = BayesianMLPRegressor((4,), **options).fit(x, np.log(real))
+    model = BayesianMLPRegressor((4,), likelihood="log-normal", **options).fit(x, real)
+    density = model.log_predictive(x, real)
+    np.testing.assert_allclose(density, of_logarithm.log_predictive(x, np.log(real)) - np.log(real), rtol=1e-6)
+    np.testing.assert_allclose(
+        model.predict_quantiles(x, (0.1, 0.9)), np.exp(of_logarithm.predict_quantiles(x, (0.1, 0.9))), rtol=1e-6
+    )
+    for found, expected in zip(model.predict_interval(x), of_logarithm.predict_interval(x), strict=True):
+        np.testing.assert_allclose(found, np.exp(expected) if np.ndim(found) else expected, rtol=1e-6)
+    np.testing.assert_array_equal(model.log_predictive(x[:2], [0.0, -1.0]), -np.inf)
+    with pytest.raises(ValueError, match=r"likelihood='log-normal' expects positive numbers in y, found 0"):
+        BayesianMLPRegressor(likelihood="log-normal", **PRIOR).fit(x, real * (np.arange(40) != 3))
+    with pytest.raises(ValueError, match="y is 5 in all rows"):
+        BayesianMLPRegressor(likelihood="log-normal", **PRIOR).fit(x, np.full(40, 5.0))
 
 
 @pytest.mark.parametrize("y", [[0.5, 1.0, 2.0, 3.0], [-1, 0, 1, 2], [0, 0, 0, 0]])

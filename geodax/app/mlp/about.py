@@ -49,6 +49,10 @@ _LAWS = {  # a sentence about the target, and a formula
         "the centre of {} from the inputs; the noise has a t distribution with 4 degrees of freedom.",
         "y = f(x) + σ noise, Student's t(4)",
     ),
+    "log-normal": (
+        "the mean of log {} from the inputs; the noise of the logarithm is normal with one unknown standard deviation.",
+        "log y = f(x) + noise, Normal(0, σ²)",
+    ),
     "poisson": (
         "the logarithm of the mean of {}, relative to its overall mean, from the inputs; the counts are Poisson.",
         "y ~ Poisson(m exp f(x)), m the overall mean",
@@ -72,7 +76,7 @@ def write_model(report: Report, model: Any, targets: Sequence[str]) -> None:
     is_classifier = hasattr(model, "classes_")
     report.section("Model")
     sentence, formula = _LAWS[model.likelihood]
-    if model.likelihood == "gaussian" and model.noise is not None:
+    if model.likelihood in ("gaussian", "log-normal") and model.noise is not None:
         sentence = sentence.replace("one unknown standard deviation", f"standard deviation {model.noise:g}")
     if model.likelihood == "ordinal":
         places = places_in_order(model.classes_, model.class_order)
@@ -88,6 +92,7 @@ def write_model(report: Report, model: Any, targets: Sequence[str]) -> None:
         + (" The targets share its hidden layers; each has outputs and a noise of its own." if len(targets) > 1 else "")
         + " Inputs"
         + ("" if is_classifier or model.likelihood in COUNTS else " and target")
+        + (", whose logarithm is taken," if model.likelihood == "log-normal" else "")
         + " are standardised: their mean is 0 and their standard deviation 1."
         + (" Inputs of two values, such as categories, have the distance 2." if model.halves_distances else "")
     )

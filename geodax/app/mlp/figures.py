@@ -31,7 +31,9 @@ _MOST_UPRIGHT = 6  # labels of categories below an axis
 _DASHES = ("-", "--", ":", "-.")
 
 
-def predicted_figure(mean: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str) -> Figure:
+def predicted_figure(
+    mean: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str, *, is_log: bool = False
+) -> Figure:
     """Plot observed values against predicted means, with intervals.
 
     Args:
@@ -39,6 +41,7 @@ def predicted_figure(mean: np.ndarray, interval: np.ndarray, y: np.ndarray, targ
         interval: Lower and upper ends.
         y: Observed values.
         target: Name of the target.
+        is_log: Whether the axes are logarithmic.
 
     Returns:
         The figure.
@@ -46,6 +49,8 @@ def predicted_figure(mean: np.ndarray, interval: np.ndarray, y: np.ndarray, targ
     low, high = interval
     figure = new_figure(WIDTH, 3.9)
     ax = styled(figure.add_subplot())
+    if is_log:
+        ax.set(xscale="log", yscale="log")
     ax.vlines(mean, low, high, color=SERIES[0], alpha=0.25, linewidth=0.8)
     ax.plot(mean, y, ".", color=SERIES[0], markersize=5, markeredgewidth=0)
     ends = [min(mean.min(), y.min()), max(mean.max(), y.max())]

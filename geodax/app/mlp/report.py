@@ -31,12 +31,14 @@ _SHORT = {
     "gaussian": "normal noise",
     "heteroscedastic": "normal noise that depends on the inputs",
     "student-t": "Student-t noise",
+    "log-normal": "log-normal noise",
     "poisson": "Poisson counts",
     "negative-binomial": "negative binomial counts",
 }
 _PARAMETERS = {
     "gaussian": ", and `noise`, the standard deviation of the noise",
     "student-t": ", and `noise`, the scale of the noise",
+    "log-normal": ", and `noise`, the standard deviation of the noise of its logarithm",
     "negative-binomial": ", and `dispersion`, α in the variance mean + α mean²",
 }
 
@@ -139,7 +141,13 @@ def _numbers(report: Report, model: Any, data: LabelledTable, found: Results) ->
     quantiles = model.predict_quantiles(found.rows.inputs[shown], levels).reshape(len(_LEVELS), 2, len(shown))
     some = f", {len(shown)} of {len(y):,} rows" if len(shown) < len(y) else ""
     report.figure(
-        figures.predicted_figure(parts.mean[shown], quantiles[_LEVELS.index(0.9)], y[shown], data.target),
+        figures.predicted_figure(
+            parts.mean[shown],
+            quantiles[_LEVELS.index(0.9)],
+            y[shown],
+            data.target,
+            is_log=model.likelihood == "log-normal",
+        ),
         f"Predicted mean against observed value, with 90 % predictive intervals{some}.",
     )
     rows = []

@@ -14,6 +14,7 @@ from geodax.app.report import scored
 from geodax.models.mlp.regressor import COUNTS
 from geodax.predict import held_out
 from geodax.predict.held_out import Score
+from geodax.predict.numbers import log_normal
 
 NETWORK = "network"
 """Heading of the column of the network."""
@@ -186,10 +187,14 @@ def _of_real_numbers(model: Any, data: LabelledTable, rows: Judged) -> dict[str,
     """Predictive distributions of ridge regression, and of the mean."""
     centre, spread = model.target_center_, model.target_spread_
     x, observed = data.train
+    is_log = model.likelihood == "log-normal"
+    observed = np.log(observed) if is_log else observed
     linear = BayesianRidge().fit(_completed(model, x), (observed - centre) / spread, data.train_weights)
     mean, deviation = linear.predict(_completed(model, rows.inputs), return_std=True)
-    alone = np.full(len(rows.targets), centre), np.full(len(rows.targets), spread)
-    return {"linear model (ridge)": Normal(centre + spread * mean, spread * deviation), "mean alone": Normal(*alone)}
+    alone = Normal(np.full(len(rows.targets), centre), np.full(len(rows.targets), spread))
+    law = log_normal if is_log else lambda normal: normal
+    name = f"linear model (ridge{', of logarithms' * is_log})"
+    return {name: law(Normal(centre + spread * mean, spread * deviation)), "mean alone": law(alone)}
 
 
 def _of_counts(model: Any, data: LabelledTable, rows: Judged) -> dict[str, Any]:

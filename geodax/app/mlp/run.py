@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.mlp.draws import identified_draws, point_estimates
@@ -27,6 +28,9 @@ from geodax.models.mlp.regressor import COUNTS, BayesianMLPRegressor
 
 _AROUND_NETWORKS = ("laplace", "multi-swag")  # inferences whose draws are independent
 _COVERAGE = 0.9
+_SYMMETRIC = ("gaussian", "heteroscedastic", "student-t")
+_SKEWED = 1.0  # skewness
+_ROUNDING = 1e-4  # of a computed column, in its standard deviations
 _READING = ("target", "categories", "drop", "weights", "test_fraction")  # options that are not the estimator's
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
@@ -201,6 +205,21 @@ class RegressorRun(AbstractMLPRun):
     estimator_type = BayesianMLPRegressor
     are_classes = False
 
+    def about_fit(self, model: Any, data: LabelledTable) -> tuple[str, ...]:
+        """Return notes about targets that the inputs determine, or that another likelihood would suit."""
+        x, targets = data.train
+        notes = []
+        for name, y in zip(data.target_names, targets.reshape(len(targets), -1).T, strict=True):
+            if known := _determining(x, y):
+                inputs = listed(list(dict.fromkeys(data.sources[k] for k in known)))
+                notes.append(f"{name!r} is a sum of multiples of {inputs}. Columns computed from it need --drop.")
+            elif model.likelihood in _SYMMETRIC and (better := _better_likelihood(y)):
+                middle, largest = number_text(np.median(y)), number_text(y.max())
+                notes.append(
+                    f"{name!r} is very skewed: median {middle}, largest value {largest}. Try --likelihood {better}."
+                )
+        return tuple(notes)
+
     def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
         parameter = "dispersion" if model.likelihood == "negative-binomial" else "noise"
         what = f"the {parameter} and of " if model.problem().likelihood.has_parameter else ""
@@ -223,6 +242,26 @@ class RegressorRun(AbstractMLPRun):
             density = model.log_predictive(inputs, np.where(is_known, targets, 0.0))
             columns += [targets, np.where(is_known, density, np.nan)]
         return heading, columns
+
+
+def _determining(x: np.ndarray, y: np.ndarray) -> list[int]:
+    """Inputs of which a target is a linear function up to rounding; empty if it is none."""
+    if np.ptp(y) == 0 or len(x) < 2 * x.shape[1] + 2:
+        return []
+    spread = np.nanstd(x, axis=0)
+    z = np.nan_to_num((x - np.nanmean(x, axis=0)) / np.where(spread > 0, spread, 1.0))
+    centred = (y - y.mean()) / y.std()
+    slopes = np.linalg.lstsq(z, centred)[0]
+    return np.flatnonzero(np.abs(slopes) > 0.01).tolist() if np.std(centred - z @ slopes) < _ROUNDING else []
+
+
+def _better_likelihood(y: np.ndarray) -> str:
+    """The likelihood for numbers with a long right tail, or for many counts near zero; empty for other numbers."""
+    if np.ptp(y) == 0 or y.min() < 0 or (skewness := stats.skew(y)) < _SKEWED:
+        return ""
+    if y.min() > 0:
+        return "log-normal" if abs(stats.skew(np.log(y))) < 0.5 * skewness else ""
+    return "negative-binomial" if np.all(y == np.round(y)) else ""
 
 
 def _about_missing(data: LabelledTable, model: Any) -> tuple[str, ...]:

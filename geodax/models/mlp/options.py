@@ -93,11 +93,12 @@ class MLPRegressorOptions(MLPOptions):
 
     Args:
         likelihood: Distribution of y given the network's outputs: "gaussian"; "heteroscedastic", normal with noise that
-            depends on the inputs; "student-t", with 4 degrees of freedom, for outliers; "poisson" or
-            "negative-binomial" for counts, with the logarithm of the mean as output; or a geodax.nn.CustomLikelihood of
-            y in its own units.
-        noise: Standard deviation of the noise in the units of y, for "student-t" its scale; None makes it a parameter
-            with a log-normal prior: median 0.37 standard deviations of y, and a factor of e per standard deviation.
+            depends on the inputs; "student-t", with 4 degrees of freedom, for outliers; "log-normal", for positive
+            numbers whose errors grow with their size, such as prices; "poisson" or "negative-binomial" for counts, with
+            the logarithm of the mean as output; or a geodax.nn.CustomLikelihood of y in its own units.
+        noise: Standard deviation of the noise in the units of y, for "student-t" its scale, for "log-normal" that of
+            log y; None makes it a parameter with a log-normal prior: median 0.37 standard deviations of y, and a factor
+            of e per standard deviation.
             For "negative-binomial" it is the standard deviation of the factor of the Poisson mean, the square root of
             the dispersion alpha.
     """

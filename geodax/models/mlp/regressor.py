@@ -19,10 +19,10 @@ from geodax.models.options import require_targets
 from geodax.models.unit_network.functions import moments
 from geodax.predict.conformal import PredictionIntervals, prediction_intervals
 from geodax.predict.mixtures import Mixture, as_levels
-from geodax.predict.numbers import NumberPredictions, numbers_from_distributions
+from geodax.predict.numbers import NumberPredictions, log_normal, numbers_from_distributions
 
 COUNTS = ("poisson", "negative-binomial")
-_REAL = ("gaussian", "heteroscedastic", "student-t")
+_REAL = ("gaussian", "heteroscedastic", "student-t", "log-normal")
 _LARGEST_COUNT = 2**24  # larger integers are not exact in single precision
 
 
@@ -31,9 +31,10 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
     """Regression with the posterior ensemble of a network of dense layers; the noise is normal by default.
 
     Inputs are standardised internally, and targets too, except counts, whose network's output is the logarithm of the
-    mean relative to the mean of y, and those of a custom likelihood. y may have several columns: targets with a common
-    network, which are independent given its outputs and have their own noise; predictions then have an axis more, and
-    log densities are joint; :meth:`for_target` has those of one target. Otherwise as :class:`BayesianMLPClassifier`.
+    mean relative to the mean of y, and those of a custom likelihood. With ``likelihood="log-normal"`` the network
+    predicts the logarithm of y. y may have several columns: targets with a common network, which are independent given
+    its outputs and have their own noise; predictions then have an axis more, and log densities are joint;
+    :meth:`for_target` has those of one target. Otherwise as :class:`BayesianMLPClassifier`.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout; a variable for each array of the network, in standardised
@@ -179,8 +180,9 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
     def predict_interval(self, X: Any, alpha: float = 0.1) -> PredictionIntervals:
         """Compute split-conformal intervals, which contain the target with probability at least ``1 - alpha``.
 
-        The widths are proportional to the predictive standard deviations. The ends for counts are the outermost counts
-        inside the interval. With several targets, each has its own intervals and threshold.
+        The widths are proportional to the predictive standard deviations, for ``"log-normal"`` on the scale of the
+        logarithm. The ends for counts are the outermost counts inside the interval. With several targets, each has its
+        own intervals and threshold.
 
         Args:
             X: Inputs, rows x columns.
@@ -192,7 +194,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         Raises:
             ValueError: If no rows were held out for calibration.
         """
-        mean, deviation = self.predict(X, return_std=True)
+        mean, deviation = self._predicted_moments(X)
         targets, known, scale = self._calibration()
 
         def of_target(k: Any) -> PredictionIntervals:
@@ -210,6 +212,8 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
             each = [of_target((..., k)) for k in range(self._num_targets or 0)]
             lower, upper = (np.stack(ends, axis=-1) for ends in list(zip(*each, strict=True))[:2])
             found = PredictionIntervals(lower, upper, max(one.threshold for one in each))
+        if self.likelihood == "log-normal":
+            return found._replace(lower=np.exp(found.lower), upper=np.exp(found.upper))
         if self.likelihood in COUNTS:
             return found._replace(lower=np.maximum(np.ceil(found.lower), 0.0), upper=np.floor(found.upper))
         return found
@@ -245,6 +249,11 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
 
     def _distribution(self, *parameters: np.ndarray) -> Any:
         """Distributions of targets in their units, from parameters of the network."""
+        found = self._unstandardised(*parameters)
+        return log_normal(found) if self.likelihood == "log-normal" else found
+
+    def _unstandardised(self, *parameters: np.ndarray) -> Any:
+        """Distributions of what the network predicts: of targets, or of their logarithms."""
         likelihood: Any = self._fitted[0].likelihood
         if self.likelihood in _REAL:
             means, log_scales = parameters
@@ -259,11 +268,13 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         if not isinstance(self.likelihood, nn.CustomLikelihood):
             _checks.chosen(owner, "likelihood", self.likelihood, (*_REAL, *COUNTS))
         self._num_targets = y.shape[1] if y.ndim == 2 else None
+        y = self._predicted(y)
         center, spread = moments(y, weights)
         if self.likelihood in _REAL:
             is_still = (spread == 1.0) & (np.ptp(y, axis=0) <= 1e-12 * np.maximum(np.abs(center), 1e-300))
             if np.any(is_still):
                 value = np.atleast_2d(y.T)[np.flatnonzero(is_still)[0], 0]
+                value = np.exp(value) if self.likelihood == "log-normal" else value
                 raise ValueError(f"{owner}: y is {value:g} in all rows; expected at least two values.")
         elif self.likelihood in COUNTS:
             is_wrong = (y < 0) | (y != np.round(y)) | (y > _LARGEST_COUNT)
@@ -280,6 +291,17 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
             (float(center), float(spread)) if y.ndim == 1 else (np.asarray(center), np.asarray(spread))
         )
         return ((y - center) / spread).astype(np.float32)
+
+    def _predicted(self, y: np.ndarray) -> np.ndarray:
+        """What the network predicts, in its units: y, or its logarithm."""
+        if self.likelihood != "log-normal":
+            return y
+        if (y <= 0).any():
+            raise ValueError(
+                f"{type(self).__name__}: {argument('likelihood', 'log-normal')} expects positive numbers in y, found "
+                f"{y[y <= 0][0]:g}. Use another likelihood, or leave these rows out."
+            )
+        return np.log(y)
 
     def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         require_targets(type(self).__name__, y)
@@ -332,4 +354,9 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         return nn.StudentTLikelihood(known) if name == "student-t" else nn.GaussianLikelihood(known)
 
     def _remember_calibration(self, X: Any, y: np.ndarray) -> None:
-        self.calibration_ = (np.asarray(y, np.float64), *self.predict(X, return_std=True))
+        self.calibration_ = (self._predicted(np.asarray(y, np.float64)), *self._predicted_moments(X))
+
+    def _predicted_moments(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of what the network predicts, in its units."""
+        found = numbers_from_distributions(self._unstandardised(*block) for block in self._outputs(self._inputs(X)))
+        return found.mean, np.sqrt(found.variance)
