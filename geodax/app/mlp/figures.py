@@ -15,6 +15,7 @@ from geodax.app.report.drawing import (
     as_dates,
     finish,
     grid,
+    logarithmic,
     new_figure,
     say,
     short,
@@ -32,12 +33,12 @@ _DASHES = ("-", "--", ":", "-.")
 
 
 def predicted_figure(
-    mean: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str, *, is_log: bool = False
+    centre: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str, *, is_log: bool = False
 ) -> Figure:
-    """Plot observed values against predicted means, with intervals.
+    """Plot observed values against predictions, with intervals.
 
     Args:
-        mean: Predicted means.
+        centre: Predicted means or medians.
         interval: Lower and upper ends.
         y: Observed values.
         target: Name of the target.
@@ -49,14 +50,14 @@ def predicted_figure(
     low, high = interval
     figure = new_figure(WIDTH, 3.9)
     ax = styled(figure.add_subplot())
-    if is_log:
-        ax.set(xscale="log", yscale="log")
-    ax.vlines(mean, low, high, color=SERIES[0], alpha=0.25, linewidth=0.8)
-    ax.plot(mean, y, ".", color=SERIES[0], markersize=5, markeredgewidth=0)
-    ends = [min(mean.min(), y.min()), max(mean.max(), y.max())]
+    ax.vlines(centre, low, high, color=SERIES[0], alpha=0.25, linewidth=0.8)
+    ax.plot(centre, y, ".", color=SERIES[0], markersize=5, markeredgewidth=0)
+    ends = [min(centre.min(), y.min()), max(centre.max(), y.max())]
     ax.plot(ends, ends, ":", color=INK, linewidth=0.9)
     ax.set_xlabel(f"predicted {short(target)}", fontsize=NORMAL, color=INK)
     ax.set_ylabel(f"observed {short(target)}", fontsize=NORMAL, color=INK)
+    if is_log:
+        logarithmic(ax, "xy")
     return finish(figure)
 
 
@@ -143,13 +144,16 @@ def importance_figure(scores: Mapping[str, Score], quantity: str) -> Figure:
     return finish(figure)
 
 
-def dependence_figure(parts: Sequence[Dependence], quantity: str, classes: Sequence[str]) -> Figure:
+def dependence_figure(
+    parts: Sequence[Dependence], quantity: str, classes: Sequence[str], *, is_log: bool = False
+) -> Figure:
     """Plot partial dependences: medians and 90 % intervals over the draws.
 
     Args:
         parts: The dependences.
         quantity: What is predicted.
         classes: Names of the classes of the curves' last axis that are shown; empty for a regressor.
+        is_log: Whether the vertical axes are logarithmic.
 
     Returns:
         The figure.
@@ -183,7 +187,11 @@ def dependence_figure(parts: Sequence[Dependence], quantity: str, classes: Seque
         ax.set_ylabel(short(quantity, 24), fontsize=SMALL, color=INK)
     margin = 0.04 * (highest - lowest) or 1.0
     for ax in axes:
-        ax.set_ylim(lowest - margin, highest + margin)
+        if is_log:
+            ax.set_ylim(0.9 * lowest, 1.1 * highest)
+            logarithmic(ax, "y")
+        else:
+            ax.set_ylim(lowest - margin, highest + margin)
     if len(classes) > 1:
         axes[0].legend(frameon=False, fontsize=SMALL, labelcolor=INK)
     if not parts:

@@ -140,15 +140,11 @@ def _numbers(report: Report, model: Any, data: LabelledTable, found: Results) ->
     levels = [(1 + sign * level) / 2 for level in _LEVELS for sign in (-1, 1)]
     quantiles = model.predict_quantiles(found.rows.inputs[shown], levels).reshape(len(_LEVELS), 2, len(shown))
     some = f", {len(shown)} of {len(y):,} rows" if len(shown) < len(y) else ""
+    is_log = model.likelihood == "log-normal"
+    centre = model.predict_quantiles(found.rows.inputs[shown], (0.5,))[0] if is_log else parts.mean[shown]
     report.figure(
-        figures.predicted_figure(
-            parts.mean[shown],
-            quantiles[_LEVELS.index(0.9)],
-            y[shown],
-            data.target,
-            is_log=model.likelihood == "log-normal",
-        ),
-        f"Predicted mean against observed value, with 90 % predictive intervals{some}.",
+        figures.predicted_figure(centre, quantiles[_LEVELS.index(0.9)], y[shown], data.target, is_log=is_log),
+        f"Predicted {'median' if is_log else 'mean'} against observed value, with 90 % predictive intervals{some}.",
     )
     rows = []
     for level, (low, high) in zip(_LEVELS, quantiles, strict=True):
@@ -279,7 +275,7 @@ def _inputs(report: Report, model: Any, data: LabelledTable, importance: Importa
     names = [str(model.classes_[k]) for k in shown]
     predicted = f"mean {data.target}" if not names else f"P({names[0]})" if len(names) == 1 else "probability"
     report.figure(
-        figures.dependence_figure(parts, predicted, names),
+        figures.dependence_figure(parts, predicted, names, is_log=model.likelihood == "log-normal"),
         "Partial dependence: the mean prediction over some fitted rows when one input is set to the value on the "
         f"axis, median and 90 % interval over {importance.num_draws} draws. The other inputs keep their values, so "
         "read it with care where inputs are strongly correlated. Of many categories it shows the most frequent.",

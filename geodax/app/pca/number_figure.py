@@ -3,10 +3,10 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from geodax.app.pca.number import Evidence
-from geodax.app.report.drawing import NORMAL, SMALL, WIDTH, finish, new_figure, styled
+from geodax.app.report.drawing import NORMAL, SMALL, WIDTH, finish, logarithmic, new_figure, styled
 from geodax.app.report.page import INK, SERIES
 from geodax.models.pca.held_out import HeldOutCells
 
@@ -57,11 +57,8 @@ def _draw_eigenvalues(ax: Axes, observed: np.ndarray, replicated: np.ndarray | N
         ax.vlines(at, q5, q95, color=SERIES[0], linewidth=2.0, alpha=0.6, label="simulated tables, 50 % and 90 %")
         ax.vlines(at, q25, q75, color=SERIES[0], linewidth=5.0, alpha=0.6)
     ax.plot(at, observed[:shown], "D", color=SERIES[1], markersize=4.5, label="the data (classical PCA)")
-    ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
-    ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-    ax.yaxis.set_minor_locator(NullLocator())
     ax.set_ylim(bottom=0.6 * max(float(observed[shown - 1]), _LEAST_SHOWN * float(observed[0]), 1e-12))
+    logarithmic(ax, "y")
     _mark_fit(ax, p + 0.5, "components of this fit")
     ax.set_xticks(range(1, shown + 1, max(1, shown // 8)))
     ax.set_xlabel("component", fontsize=NORMAL, color=INK)

@@ -14,7 +14,7 @@ from matplotlib.dates import AutoDateLocator, DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 from matplotlib.text import Text
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter, StrMethodFormatter
 
 from geodax.app.report.page import INK, SERIES
 
@@ -36,6 +36,7 @@ NORMAL = 9.0
 _NARROW_LINE = 46  # characters of a label that fit into the width of a phone
 _MOST_TICKS, _MOST_NARROW_TICKS = 7, 5  # intervals of horizontal axes, so that 100,000 and its neighbours fit
 _SHORT_SPAN = 5  # days
+_FEW_DECADES = 500  # ratio of the ends of a logarithmic axis
 _LEAST_PARTED = 10_000  # from here on commas part the thousands of an axis
 _NARROW_LABEL = 34  # the same beside labels of rows
 _HANDLE = 8  # width of a handle of a legend, in characters
@@ -87,6 +88,17 @@ def styled(ax: Any) -> Any:
         spine.set_visible(side in ("left", "bottom"))
     ax.tick_params(colors=INK, labelsize=SMALL, width=0.7, length=3)
     return ax
+
+
+def logarithmic(ax: Any, names: str) -> None:
+    """Make axes ("x", "y" or "xy") logarithmic, labelled with plain numbers. Call it after plotting."""
+    for name in names:
+        getattr(ax, f"set_{name}scale")("log")
+        axis = getattr(ax, f"{name}axis")
+        low, high = axis.get_view_interval()
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < _FEW_DECADES * low else (1,), numticks=8))
+        axis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
+        axis.set_minor_locator(NullLocator())
 
 
 def as_dates(ax: Any) -> None:
