@@ -15,6 +15,7 @@ from geodax.models.mlp.classifier import places_in_order
 from geodax.models.mlp.regressor import COUNTS
 from geodax.nn.densities import resolve_scale
 
+_MOST_NAMED = 12  # inputs
 _METHODS = {
     "mcmc": "stochastic-gradient Markov chain Monte Carlo",
     "ensemble": "a deep ensemble",
@@ -65,13 +66,14 @@ _LAWS = {  # a sentence about the target, and a formula
 }
 
 
-def write_model(report: Report, model: Any, targets: Sequence[str]) -> None:
+def write_model(report: Report, model: Any, targets: Sequence[str], names: Sequence[str]) -> None:
     """Write the section on the model.
 
     Args:
         report: The report.
         model: The fitted estimator.
         targets: Names of the targets.
+        names: Names of the inputs.
     """
     is_classifier = hasattr(model, "classes_")
     report.section("Model")
@@ -95,6 +97,7 @@ def write_model(report: Report, model: Any, targets: Sequence[str]) -> None:
         + (", whose logarithm is taken," if model.likelihood == "log-normal" else "")
         + " are standardised: their mean is 0 and their standard deviation 1."
         + (" Inputs of two values, such as categories, have the distance 2." if model.halves_distances else "")
+        + _about_powers(model, names)
     )
     last = len(model.widths) + 1
     lines = [f"h_0 = x   ({counted(sizes[0], 'input')})"]
@@ -114,6 +117,17 @@ def write_model(report: Report, model: Any, targets: Sequence[str]) -> None:
     report.text(
         f"Inference: {inference}, {group['chain']} chains of {group['draw']} draws. The chains of a network are in "
         "different modes and need not agree; the prediction averages over the draws of all of them."
+    )
+
+
+def _about_powers(model: Any, names: Sequence[str]) -> str:
+    bent = [f"`{name}` ({power:g})" for name, power in zip(names, model.powers_.power, strict=True) if power != 1.0]
+    more = f" and {len(bent) - _MOST_NAMED} more" if len(bent) > _MOST_NAMED else ""
+    if not bent:
+        return ""
+    return (
+        " Before, skewed inputs are transformed by a power of Yeo and Johnson (0 is a logarithm, 1 no transform): "
+        f"{', '.join(bent[:_MOST_NAMED])}{more}."
     )
 
 

@@ -87,7 +87,7 @@ def write_report(
         (_classes if is_classifier else _numbers)(report, *part, each)
         report.section(f"Which inputs matter{of_target}")
         _inputs(report, *part, importance)
-    write_model(report, model, data.target_names)
+    write_model(report, model, data.target_names, data.names)
     write_data(report, data, config["notes"])
     watched = (
         "`log_odds`, the log odds of the most probable class on some fitted rows"

@@ -12,6 +12,7 @@ from geodax._normal import Normal
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.report import scored
 from geodax.models.mlp.regressor import COUNTS
+from geodax.models.unit_network.functions import moments
 from geodax.predict import held_out
 from geodax.predict.held_out import Score
 from geodax.predict.numbers import log_normal
@@ -189,8 +190,8 @@ def _of_real_numbers(model: Any, data: LabelledTable, rows: Judged) -> dict[str,
     x, observed = data.train
     is_log = model.likelihood == "log-normal"
     observed = np.log(observed) if is_log else observed
-    linear = BayesianRidge().fit(_completed(model, x), (observed - centre) / spread, data.train_weights)
-    mean, deviation = linear.predict(_completed(model, rows.inputs), return_std=True)
+    linear = BayesianRidge().fit(_completed(x, x), (observed - centre) / spread, data.train_weights)
+    mean, deviation = linear.predict(_completed(x, rows.inputs), return_std=True)
     alone = Normal(np.full(len(rows.targets), centre), np.full(len(rows.targets), spread))
     law = log_normal if is_log else lambda normal: normal
     name = f"linear model (ridge{', of logarithms' * is_log})"
@@ -202,8 +203,8 @@ def _of_counts(model: Any, data: LabelledTable, rows: Judged) -> dict[str, Any]:
     x, observed = data.train
     total = len(x) if data.train_weights is None else data.train_weights.sum()
     poisson = PoissonRegressor(alpha=1.0 / total, max_iter=_MOST_STEPS)
-    linear = poisson.fit(_completed(model, x), observed, data.train_weights)
-    rates = linear.predict(_completed(model, rows.inputs))
+    linear = poisson.fit(_completed(x, x), observed, data.train_weights)
+    rates = linear.predict(_completed(x, rows.inputs))
     alone = np.full(len(rows.targets), np.average(observed, weights=data.train_weights))
     return {"linear model (Poisson)": stats.poisson(rates), "mean alone": stats.poisson(alone)}
 
@@ -216,11 +217,11 @@ def _of_classes(model: Any, data: LabelledTable) -> Results:
     is_known = np.isin(observed, model.classes_)
     x, labels = x[is_known], np.searchsorted(model.classes_, observed[is_known])
     weights = np.ones(len(labels)) if data.train_weights is None else data.train_weights[is_known]
-    logistic = LogisticRegression(max_iter=_MOST_STEPS).fit(_completed(model, x), labels, weights)
+    logistic = LogisticRegression(max_iter=_MOST_STEPS).fit(_completed(x, x), labels, weights)
     shares = np.bincount(labels, weights, minlength=len(model.classes_)) / weights.sum()
     probabilities = {
         NETWORK: parts.probabilities,
-        "logistic regression": logistic.predict_proba(_completed(model, rows.inputs)),
+        "logistic regression": logistic.predict_proba(_completed(x, rows.inputs)),
         "base rates": np.tile(shares, (len(y), 1)),
     }
     quantities = {
@@ -236,9 +237,10 @@ def _of_classes(model: Any, data: LabelledTable) -> Results:
     return Results(rows, scores, parts, probabilities=probabilities)
 
 
-def _completed(model: Any, inputs: np.ndarray) -> np.ndarray:
-    """Standardised inputs, with the mean in missing cells."""
-    return np.nan_to_num((inputs - model.center_) / model.spread_)
+def _completed(fitted: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """Inputs standardised with the fitted ones, with the mean in missing cells."""
+    center, spread = moments(fitted)
+    return np.nan_to_num((inputs - center) / spread)
 
 
 def answer(found: Results, target: str) -> str:

@@ -68,7 +68,7 @@ class AbstractMLPRun(AbstractRunKind):
             seed=seed,
             dialect=dialect,
         )
-        facts = {"halves_distances": True}
+        facts = {"halves_distances": True, "has_powers": True}
         model = self.estimator({"options": dataclasses.asdict(options), "seed": 0, **facts})
         fitted, *_, (_, aside) = model.prepare(*self.arrays(data))
         notes = [*data.notes, *_about_missing(data, model)]
@@ -101,7 +101,8 @@ class AbstractMLPRun(AbstractRunKind):
         if "class_order" in options:
             options["class_order"] = list(options["class_order"]) or None
         found = self.estimator_type(**options, random_state=config["seed"])
-        found.halves_distances = config.get("halves_distances", False)  # not in runs of earlier versions
+        for name in ("halves_distances", "has_powers"):  # not in runs of earlier versions
+            setattr(found, name, config.get(name, False))
         return found
 
     def fitted(self, config: Mapping[str, Any], data: LabelledTable, posterior: Any) -> Any:

@@ -29,6 +29,7 @@ from geodax.models.missing import (
 from geodax.models.mlp import ensembles, laplace, stochastic, variational  # noqa: F401 - they register their inferences
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
 from geodax.models.mlp.options import MLPOptions
+from geodax.models.mlp.powers import Powers, find_powers, no_powers
 from geodax.models.mlp.weights import row_weights
 from geodax.models.options import require_targets, seed_of
 from geodax.models.run_arguments import RunArguments
@@ -59,12 +60,16 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
     Attributes:
         halves_distances: Whether inputs of two values are divided by half their distance; False for fits of earlier
             versions, which divided all inputs by their standard deviations.
+        has_powers: Whether skewed inputs of networks with hidden layers are transformed by powers; False for fits of
+            earlier versions.
     """
 
     halves_distances = True
+    has_powers = True
 
     n_features_in_: int
     indicators_: np.ndarray
+    powers_: Powers
     _joint: JointNormal
     _fitted: tuple[NetworkProblem, AbstractInference]  # of the fit, even if options change later
     calibration_: tuple[np.ndarray, ...]
@@ -152,9 +157,12 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         own_weights = None if weights is None else np.delete(weights, held_out)
         self._is_weighted = weights is not None
         require_values(type(self).__name__, x, getattr(self, "feature_names_in_", None))
-        self.center_, self.spread_ = moments(x, own_weights)
+        bends = self.has_powers and np.size(self.widths) > 0
+        self.powers_ = find_powers(x, own_weights) if bends else no_powers(x.shape[1])
+        bent = self.powers_(x)
+        self.center_, self.spread_ = moments(bent, own_weights)
         if self.halves_distances:
-            self.spread_ = np.maximum(self.spread_, half_distances(x))
+            self.spread_ = np.maximum(self.spread_, half_distances(bent))
         standardised, missing = self._standardised(x), np.isnan(x)
         self._joint, self.indicators_ = joint_normal(standardised), indicator_columns(missing)
         self._shares = missing[:, self.indicators_].mean(axis=0)
@@ -295,7 +303,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         return self.calibration_
 
     def _standardised(self, inputs: np.ndarray) -> np.ndarray:
-        return (inputs - self.center_) / self.spread_
+        return (self.powers_(inputs) - self.center_) / self.spread_
 
     def _inputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

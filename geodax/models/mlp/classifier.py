@@ -39,7 +39,8 @@ class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayes
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout, with a variable for each array of the network.
         classes_: The labels.
-        center_, spread_: Constants subtracted from each column of X, and the divisors.
+        powers_: Power transforms of skewed columns of X, of networks with hidden layers.
+        center_, spread_: Constants subtracted from each column of X after these transforms, and the divisors.
         calibration_: Probabilities and class indices of the rows held out for calibration, if any; -1 for a class that
             does not occur in the fitted rows.
         scaling_temperature_: The temperature of predicted probabilities, at most 1; 1 changes nothing.

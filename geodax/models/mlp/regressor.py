@@ -39,7 +39,8 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout; a variable for each array of the network, in standardised
             units, and ``log_noise``.
-        center_, spread_: Constants subtracted from each column of X, and the divisors.
+        powers_: Power transforms of skewed columns of X, of networks with hidden layers.
+        center_, spread_: Constants subtracted from each column of X after these transforms, and the divisors.
         target_center_, target_spread_: The same constants for y.
         calibration_: Targets, means and standard deviations of the rows held out for calibration, if any.
         indicators_: Indices of the columns of X whose missingness is a further input of the network.
