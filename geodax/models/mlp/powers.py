@@ -8,8 +8,8 @@ With the sign s of z the transform of Yeo and Johnson is
 the identity for :math:`\lambda = 1`, and a logarithm in the limit :math:`e = 0`. It depends on the origin and the unit
 of z. Two are tried: the median and the interquartile range; and, for columns without negative values, 0 and a twentieth
 of the median, or the smallest distance between two values if that is larger. Around 0 powers below 1 act like those of
-Box and Cox. The power is the one of highest likelihood under a normal distribution, with a normal prior around 1, and it
-is 1 unless the data prefer another clearly.
+Box and Cox. The power is the one of highest likelihood under a normal distribution, with a normal prior around 1. It is
+1 unless the data clearly prefer another.
 
 Source:
     Yeo and Johnson (2000), A new family of power transformations to improve normality or symmetry. Biometrika 87.
