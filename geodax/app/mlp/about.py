@@ -92,12 +92,12 @@ def write_model(report: Report, model: Any, targets: Sequence[str], names: Seque
         f"A network f of dense layers with {hidden} and the activation {model.activation} computes "
         + sentence.format(" and ".join(f"`{target}`" for target in targets))
         + (" The targets share its hidden layers; each has outputs and a noise of its own." if len(targets) > 1 else "")
+        + _about_powers(model, names)
         + " Inputs"
         + ("" if is_classifier or model.likelihood in COUNTS else " and target")
         + (", whose logarithm is taken," if model.likelihood == "log-normal" else "")
         + " are standardised: their mean is 0 and their standard deviation 1."
         + (" Inputs of two values, such as categories, have the distance 2." if model.halves_distances else "")
-        + _about_powers(model, names)
     )
     last = len(model.widths) + 1
     lines = [f"h_0 = x   ({counted(sizes[0], 'input')})"]
@@ -126,7 +126,7 @@ def _about_powers(model: Any, names: Sequence[str]) -> str:
     if not bent:
         return ""
     return (
-        " Before, skewed inputs are transformed by a power of Yeo and Johnson (0 is a logarithm, 1 no transform): "
+        " Skewed inputs are first transformed by a power of Yeo and Johnson (0 for a logarithm, 1 for none): "
         f"{', '.join(bent[:_MOST_NAMED])}{more}."
     )
 
