@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from geodax.diagnostics.convergence import e_bfmi, ess, mcse, nested_rhat, rhat
     from geodax.diagnostics.finding import Finding
     from geodax.diagnostics.findings import check
+    from geodax.diagnostics.importance import ImportanceWeights, importance_weights
     from geodax.diagnostics.movement import configurational_temperature
     from geodax.diagnostics.several_runs import join_chains
     from geodax.diagnostics.summary import Summary, summarize
@@ -18,6 +19,7 @@ __getattr__ = names_from(
     __name__,
     {
         "Finding": "finding",
+        "ImportanceWeights": "importance",
         "Summary": "summary",
         "align_rotation": "alignment",
         "align_signs": "alignment",
@@ -25,6 +27,7 @@ __getattr__ = names_from(
         "configurational_temperature": "movement",
         "e_bfmi": "convergence",
         "ess": "convergence",
+        "importance_weights": "importance",
         "invariant_draws": "alignment",
         "join_chains": "several_runs",
         "mcse": "convergence",
@@ -38,6 +41,7 @@ __getattr__ = names_from(
 
 __all__ = [
     "Finding",
+    "ImportanceWeights",
     "Summary",
     "align_rotation",
     "align_signs",
@@ -45,6 +49,7 @@ __all__ = [
     "configurational_temperature",
     "e_bfmi",
     "ess",
+    "importance_weights",
     "invariant_draws",
     "join_chains",
     "mcse",

@@ -1,9 +1,10 @@
-"""Draws in the type that the installed version of ArviZ takes."""
+"""Draws in the type that the installed version of ArviZ takes, and its functions under one name."""
 
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 
 def to_arviz(draws: xr.DataTree) -> Any:
@@ -26,6 +27,29 @@ def to_arviz(draws: xr.DataTree) -> Any:
     if inference_data is None:
         return draws.assign({name: xr.DataTree(group) for name, group in groups.items()})
     return inference_data(attrs=draws.attrs, **groups)
+
+
+def pareto_smoothed(log_weights: Float[np.ndarray, " draw"]) -> tuple[Float[np.ndarray, " draw"], float]:
+    """Smooth the tail of importance weights by a generalised Pareto distribution.
+
+    Args:
+        log_weights: Logarithms of the weights, up to a constant.
+
+    Returns:
+        Logarithms of smoothed weights that sum to 1, and the shape k of the tail.
+
+    Raises:
+        ImportError: If ArviZ is not installed.
+    """
+    try:
+        from arviz_stats.base import array_stats  # of ArviZ 1.x
+    except ImportError:
+        from arviz import psislw
+    else:
+        psislw = array_stats.psislw
+    smoothed, k = psislw(np.array(log_weights))
+    smoothed = np.asarray(smoothed)
+    return smoothed - np.logaddexp.reduce(smoothed), float(k)
 
 
 def _numbered(group: xr.Dataset) -> xr.Dataset:
