@@ -42,7 +42,7 @@ def pareto_smoothed(log_weights: Float[np.ndarray, " draw"]) -> tuple[Float[np.n
         ImportError: If ArviZ is not installed.
     """
     try:
-        from arviz_stats.base import array_stats  # of ArviZ 1.x
+        from arviz_stats.base import array_stats  # pyright: ignore[reportMissingImports]  # of ArviZ 1.x
     except ImportError:
         from arviz import psislw
     else:
