@@ -44,6 +44,15 @@ def whole(owner: str, name: str, value: Any, *, least: int = 1, most: int = LARG
     return number
 
 
+def outside_programs(owner: str, instead: str) -> None:
+    """Raise TypeError in a traced program; ``instead`` says what to use there."""
+    if isinstance(jnp.asarray(0.0), Tracer):
+        raise TypeError(
+            f"{owner}: called inside jax.jit, grad or scan, but it compiles its own loop. Call it outside, {instead} "
+            "in a program of yours."
+        )
+
+
 def untraced(owner: str, name: str, value: Any) -> None:
     """Raise TypeError for a traced number, whose value cannot be checked."""
     if isinstance(value, Tracer) and value.shape == ():

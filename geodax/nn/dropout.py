@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks
+from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.convolve import convolve
 from geodax.nn.layers import check_sizes, kernel_sides, prior_variances, side_padding
@@ -183,11 +183,12 @@ def _kept(layer: Any, key: PRNGKey | None) -> Array:
 
 
 def _penalty(layer: Any) -> Scalar:
-    total = 0.5 * jnp.sum(layer.weight**2) / (1.0 - layer.rate) / layer.prior_variance
-    if layer.bias is None:
+    weight, bias = _tree.widened((layer.weight, layer.bias))  # half-precision sums overflow
+    total = 0.5 * jnp.sum(weight**2) / (1.0 - layer.rate) / layer.prior_variance
+    if bias is None:
         return total
     variance = layer.prior_variance if layer.bias_prior_variance is None else layer.bias_prior_variance
-    return total + 0.5 * jnp.sum(layer.bias**2) / variance
+    return total + 0.5 * jnp.sum(bias**2) / variance
 
 
 def _checked_rate(owner: str, rate: Any) -> float:

@@ -25,7 +25,8 @@ class DescentState(NamedTuple):
     Attributes:
         position: Current position, at least in single precision.
         optimizer: State of the optimiser.
-        best: Position with the highest score; an empty tuple without a score.
+        best: Position with the highest score, NaN if training ends without any score that is a number; an empty tuple
+            without a score function.
         score: The highest score.
         candidate: Position whose score is being summed; an empty tuple if each iteration has its own.
         total: Sum of its scores so far.
@@ -137,9 +138,12 @@ def descent(
         total = jnp.where(is_new, found, state.total + found)
         mean = total / score_every
         is_better = ((iteration + 1) % score_every == 0) & (mean > state.score)
+        highest = jnp.where(is_better, mean, state.score)
+        best = _tree.where(is_better, candidate, state.best)
+        is_lost = (iteration == num_steps - 1) & jnp.isneginf(highest)
         return state._replace(
-            best=_tree.where(is_better, candidate, state.best),
-            score=jnp.where(is_better, mean, state.score),
+            best=jax.tree.map(lambda x: jnp.where(is_lost, jnp.nan, x), best),
+            score=highest,
             candidate=() if score_every == 1 else candidate,
             total=total,
         )

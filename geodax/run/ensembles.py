@@ -101,7 +101,8 @@ def train_ensemble(
         TypeError: If the posterior is not a :class:`geodax.Posterior`, or the optimiser not an optax optimiser.
         ValueError: If a number is out of range, if training ends before the first comparison of scores, or if members
             would be equal, since they start from one position and get the same batches.
-        NonFiniteError: If a member becomes non-finite; also as for :func:`geodax.sample`.
+        NonFiniteError: If a member becomes non-finite, or none of its scores is a number; also as for
+            :func:`geodax.sample`.
     """
     num_steps = _checks.whole("train_ensemble", "num_steps", num_steps)
     num_members = _checks.whole("train_ensemble", "num_members", num_members)
@@ -166,9 +167,10 @@ def _optimization(
     ) -> tuple[OptimizationState, OptimizationInfo]:
         del rng_key
         found, potential = training.update(state.descent, state.position, state.iteration, batch)
-        is_finite = jnp.isfinite(potential) & _tree.is_finite(found.position)
+        result = found.result(state.position)
+        is_finite = jnp.isfinite(potential) & _tree.is_finite((found.position, result))
         info = OptimizationInfo(num_data * potential, is_finite)
-        return OptimizationState(found.result(state.position), found, state.iteration + 1), info
+        return OptimizationState(result, found, state.iteration + 1), info
 
     functions = {"training objective": objective, "training score": score}
     settings = {"sampler": "train_ensemble", "num_steps": num_steps, "optimizer": optimizer, "score_every": score_every}

@@ -42,11 +42,15 @@ def cause_of(
     if feed is not None:
         examples, when = feed.examples, ", with the batch of that iteration"
         batches = _batches_of(feed, chain_keys[chain : chain + 1], at, getattr(algorithm, "num_batches", 1))
-    maximized = [densities[name] for name in ("log density", "training objective") if name in densities]
-    if maximized and split is None and not hosts.is_several():
+    if "training score" in densities:  # it need not have a gradient
+        score = densities["training score"]
+        densities["training score"] = lambda position, batch: score(jax.lax.stop_gradient(position), batch)
+    named = [name for name in ("log density", "training objective", "training score") if name in densities]
+    if named and split is None and not hosts.is_several():
         position = jax.tree.map(lambda x: x[chain], starting_positions(algorithm, *where))
-        if not all(is_defined(density, position, batch) for density in maximized for batch in batches):
-            return from_the_start("log density", when, examples)
+        for name in named:
+            if not all(is_defined(densities[name], position, batch) for batch in batches):
+                return from_the_start(name, when, examples)
     undefined = (
         "a log density that is undefined where the chain went or grows without bound, as with a loss in place of a log "
         "likelihood"
@@ -65,11 +69,16 @@ def cause_of(
 
 def from_the_start(what: str, when: str, examples: PyTree) -> str:
     """Say that a function is not finite at the initial position, and that its data are the usual cause."""
-    usual = f"The usual cause is the data: {LABELS}, counts whole and not negative, and all numbers finite."
     return (
         f"The {what} or its gradient is not finite even at the start{when}, so no smaller step would help. "
-        f"{suspected(examples) or usual}"
-    ).rstrip()
+        f"{usual_cause(examples)}"
+    )
+
+
+def usual_cause(examples: PyTree) -> str:
+    """Say what is wrong with the data, or usually is."""
+    usual = f"The usual cause is the data: {LABELS}, counts whole and not negative, and all numbers finite."
+    return suspected(examples).rstrip() or usual
 
 
 def suspected(examples: PyTree) -> str:

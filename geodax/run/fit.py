@@ -139,7 +139,8 @@ def fit(
 
     Raises:
         ValueError, TypeError: For invalid arguments.
-        NonFiniteError: If the bound or the network is non-finite after a step; the message names the step.
+        NonFiniteError: If the bound or the network is non-finite after a step, or the bound of the validation data
+            after a window; the message names the step.
         CheckpointError: If the checkpoint is damaged, or of another fit: other data, another network, likelihood,
             prior, learning rate or optimiser, as far as settings and the first step show it.
         FolderInUseError: If another fit uses the same folder.
@@ -147,6 +148,7 @@ def fit(
         SamplingInterrupted: After SIGINT or SIGTERM. The last two and NonFiniteError carry the fit so far in
             ``error.fit``.
     """
+    _checks.outside_programs("vi.fit", "or use init and step of gx.vi.ascent")
     num_steps = _checks.whole("vi.fit", "num_steps", num_steps)
     window, patience = (
         value if value is None else _checks.whole("vi.fit", name, value)
@@ -232,7 +234,7 @@ def fit(
         found = checkpoints.restore(run, lambda facts: require_same_facts(facts, identity, folder))
 
         def fit_at(carry: Carry, iteration: int, is_stopped: bool) -> Fit:
-            chosen = carry.state if validation is None else carry.best
+            chosen = carry.state if validation is None or np.isneginf(carry.best_bound) else carry.best
             history = history_of(carry, iteration, window)
             chosen = chosen if split is not None else _brought_home(chosen, mesh)
             return Fit(algorithm.network(chosen), history, iteration, is_stopped, run.seconds)
@@ -285,6 +287,7 @@ def fit(
                 lambda carry, number, length: closing(carry, keys, held_out, number, length),
                 window,
                 patience,
+                held_out,
                 fit_at,
                 cause,
             )

@@ -17,6 +17,7 @@ from geodax.run import hosts
 from geodax.run.advance import NEVER
 from geodax.run.driver import Chunks, Run
 from geodax.run.errors import NonFiniteError
+from geodax.run.failures import usual_cause
 from geodax.run.progress import Progress
 from geodax.run.split import Split
 from geodax.sgmcmc.gradients import looks_finite
@@ -195,6 +196,7 @@ class StepChunks(Chunks):
         close: The compiled ``(carry, number, length) -> carry``.
         window: Number of steps per window.
         patience: Number of windows without a better validation bound after which the fit stops, or None.
+        held_out: The validation data; empty without.
         fit_at: From carry, number of steps and whether the fit stopped early to the result of the fit.
         cause_of: From the step that failed to sentences about the cause.
     """
@@ -206,6 +208,7 @@ class StepChunks(Chunks):
     close: Callable[[Carry, np.integer, np.integer], Carry]
     window: int
     patience: int | None
+    held_out: PyTree
     fit_at: Callable[[Carry, int, bool], Any]
     cause_of: Callable[[int], str]
 
@@ -242,6 +245,16 @@ class StepChunks(Chunks):
 
     def keep(self, start: int, stop: int) -> None:
         self.run.iteration = stop
+        if jax.tree.leaves(self.held_out) and (stop % self.window == 0 or stop == self.run.num_iterations):
+            bound = float(self.run.carry.table[start // self.window, -1])
+            if not np.isfinite(bound):
+                raise NonFiniteError(
+                    f"vi.fit: the bound of the validation data is {bound} after {stop} of {self.run.num_iterations} "
+                    f"steps, so that networks cannot be compared by it. {usual_cause(self.held_out)}",
+                    chain=0,
+                    iteration=stop,
+                    **self.results(),
+                )
 
     def rescue(self, failed_at: int) -> bool:
         self.abandon()
@@ -297,8 +310,10 @@ def _by_shard(leaf: jax.Array) -> Callable[[], jax.Array]:
 
 
 def history_of(carry: Carry, iteration: int, window: int) -> History:
-    """The rows of the completed windows."""
+    """The rows of the windows; that of a window in which a fit stops has the means so far."""
     count = -(-iteration // window)
-    table = np.asarray(carry.table, np.float64)[:count]
+    table = np.array(carry.table, np.float64)[:count]
+    if count and np.isnan(table[-1, 0]):
+        table[-1, :3] = np.asarray(carry.sums, np.float64) / (iteration - (count - 1) * window)
     steps = np.minimum((np.arange(count) + 1) * window, iteration)
     return History(steps, *table.T)

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jax.core import Tracer
 
 from geodax import _checks
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
@@ -161,11 +160,7 @@ def sample(
             ``progress`` raise during a run are also passed on with ``error.draws``, after a checkpoint.
     """
     keep_on_disk()
-    if isinstance(jnp.asarray(0.0), Tracer):
-        raise TypeError(
-            "sample: called inside jax.jit, grad or scan, but it compiles its own loop. Call it outside, with "
-            "num_chains for several chains, or use algorithm.init and algorithm.step in a program of yours."
-        )
+    _checks.outside_programs("sample", "with num_chains for several chains, or use algorithm.init and algorithm.step")
     num_samples, num_warmup, num_chains, thinning = _counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
     chain_method = chain_method_of(chain_method, algorithm, num_chains)

@@ -31,7 +31,8 @@ class BoundInfo(NamedTuple):
     """Quantities reported by a step.
 
     Attributes:
-        elbo: Estimate of the bound, in nats, for the whole data, before the step.
+        elbo: Estimate of the bound, in nats, for the whole data, before the step; with a ``log_prior`` of parameters
+            without a posterior, this is added to it.
         log_likelihood: Expected log likelihood, the first term of the bound.
         kl: The unweighted divergence.
     """
@@ -119,12 +120,11 @@ def elbo(
             keys = jax.lax.dynamic_slice_in_dim(keys, number * size, size)
         return jnp.mean(jax.vmap(once)(keys), axis=0)
 
-    def prior(network: PyTree) -> Scalar:
-        return jnp.zeros((), kl.dtype) if log_prior is None else _tree.widened(jnp.asarray(log_prior(network)))
-
-    value = Posterior(log_prior=prior, log_likelihood=expected, num_data=num_data).logdensity(network, part.batch)
+    flat = Posterior(log_prior=lambda _: jnp.zeros((), kl.dtype), log_likelihood=expected, num_data=num_data)
+    value = flat.logdensity(network, part.batch)
     weighted = jnp.asarray(kl_weight).astype(value.dtype) * kl.astype(value.dtype)
-    return BoundInfo(value - weighted, value, kl.astype(value.dtype))
+    prior = jnp.zeros((), value.dtype) if log_prior is None else _tree.widened(jnp.asarray(log_prior(network)))
+    return BoundInfo(value + prior.astype(value.dtype) - weighted, value, kl.astype(value.dtype))
 
 
 def ascent(

@@ -192,11 +192,14 @@ def ivon(
         of_mean, of_points = q.arranged(gradient)
         count = state.count + 1
         diagonal = stepped(state.diagonal, _tree.scale(-1.0, of_mean), noise, variance, rates(iteration), count)
-        of_prior = prior_gradient(log_prior, lambda free: eqx.tree_at(lambda t: t.free, q, free).position(w), q.free)
+        prior, of_prior = prior_and_gradient(
+            log_prior, lambda free: eqx.tree_at(lambda t: t.free, q, free).position(w), q.free
+        )
         moved, inner = move_points(optimizer, state.points, state.optimizer, of_points, of_prior, stepped.num_data)
         expected = stepped.num_data * value
         kl = q.kl().astype(expected.dtype)
-        return NewtonState(diagonal, moved, inner, count), BoundInfo(expected - kl, expected, kl)
+        info = BoundInfo(expected + prior.astype(expected.dtype) - kl, expected, kl)
+        return NewtonState(diagonal, moved, inner, count), info
 
     return VariationalAlgorithm(init, step, posterior, stepped.num_data, template.is_split)
 
@@ -216,13 +219,13 @@ def schedule_of(rate: float | Schedule) -> Schedule:
     return lambda iteration: jnp.asarray(rate(iteration) if callable(rate) else rate)
 
 
-def prior_gradient(
+def prior_and_gradient(
     log_prior: Callable[[PyTree], Scalar] | None, at: Callable[[tuple[Array, ...]], PyTree], points: tuple[Array, ...]
-) -> tuple[Array, ...]:
-    """Return the gradient of the log prior with respect to the points."""
+) -> tuple[Scalar, tuple[Array, ...]]:
+    """Return the log prior and its gradient with respect to the points."""
     if log_prior is None:
-        return _tree.widened(_tree.zeros_like(points))
-    return _tree.widened(jax.grad(lambda points: log_prior(at(points)))(points))
+        return jnp.zeros(()), _tree.widened(_tree.zeros_like(points))
+    return _tree.widened(jax.value_and_grad(lambda points: log_prior(at(points)))(points))
 
 
 def move_points(

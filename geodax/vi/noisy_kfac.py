@@ -45,7 +45,7 @@ from geodax.vi.dense import extended, layers_at, matrix_of, output_zeros, places
 from geodax.vi.eigenbases import LayerState, first_layer, like_rows, mesh_of, placed_like, refreshed
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
 from geodax.vi.families import DiagonalGaussian, normal
-from geodax.vi.ivon import Diagonal, move_points, newton_step, prior_gradient, schedule_of
+from geodax.vi.ivon import Diagonal, move_points, newton_step, prior_and_gradient, schedule_of
 from geodax.vi.kronecker import KroneckerOver, MatrixGaussian, assembled, column_units, others, vector_of
 from geodax.vi.optimizers import adam
 from geodax.vi.positions import are_points, prior_variances_of, same_positions
@@ -229,11 +229,12 @@ def noisy_kfac(
         others_moved = None
         if state.rest is not None and noise is not None:
             others_moved = settings(state.rest, -of_rest, noise, q.prior_variances(), rate, count)
-        of_prior = prior_gradient(log_prior, lambda free: at(rest, free), state.points)
+        prior, of_prior = prior_and_gradient(log_prior, lambda free: at(rest, free), state.points)
         free, inner = move_points(optimizer, state.points, state.optimizer, of_points, of_prior, num_data)
         expected = num_data * value
         kl = q.kl().astype(expected.dtype)
-        return KroneckerState(layers, others_moved, free, inner, count), BoundInfo(expected - kl, expected, kl)
+        info = BoundInfo(expected + prior.astype(expected.dtype) - kl, expected, kl)
+        return KroneckerState(layers, others_moved, free, inner, count), info
 
     return VariationalAlgorithm(init, step, posterior, num_data, mesh is not None)
 

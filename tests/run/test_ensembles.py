@@ -76,6 +76,17 @@ def test_members_are_those_of_the_highest_score(key):
     assert abs(found - 0.1) < min(abs(path[0] - 0.1), abs(path[1] - 0.1))
 
 
+@pytest.mark.parametrize("value", [jnp.nan, -jnp.inf])
+def test_members_without_a_score_stop(key, value):
+    """Catches networks of the start returned as the best ones; a score need not have a derivative."""
+
+    def score(position, batch):
+        return value + jax.pure_callback(lambda b: b, jax.ShapeDtypeStruct((), jnp.float64), position["b"])
+
+    with pytest.raises(NonFiniteError, match="training score or its gradient is not finite even at the start"):
+        train(key, score=score, num_members=1)
+
+
 def test_collected_moments_are_those_of_the_points():
     """Catches deviations from the last mean in place of the running means, and moments of the last points only."""
     points = GENERATOR.normal(size=(9, 2, 3)) + 1e4  # large, so that squares lose digits

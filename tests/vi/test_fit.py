@@ -261,6 +261,57 @@ def test_early_stop_returns_the_best(key):
     assert np.abs(fit.network.family.mean).max() < 0.1
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_validation_data_without_a_bound_stop_the_fit(regression, bad, key):
+    """Catches the network of the start returned as the best one."""
+    (x, y), *_ = regression
+    start = vi.GaussianOver(jnp.zeros(3), prior_variance=PRIOR)
+    options = {"num_steps": 20, "window": 5, "validation": (x[:6], y[:6].at[2].set(bad)), **SILENT}
+    with pytest.raises(NonFiniteError, match=r"validation data is .* after 5 of 20 steps.*1 of 6 examples") as found:
+        vi.fit(key, start, log_likelihood, (x, y), **options)
+    assert not np.any(found.value.fit.network.mean == start.mean)
+
+
+def test_a_fit_that_stops_within_a_window_has_its_means(regression, key):
+    """Catches NaN for the steps of an open window, and the network of the start."""
+    data, *_ = regression
+    start = vi.GaussianOver(jnp.zeros(3), prior_variance=PRIOR)
+    options = {"batch_size": 8, "num_steps": 40, "window": 30, **SILENT}
+
+    def stop(progress):
+        if progress.iteration >= 7:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError) as found:
+        vi.fit(key, start, log_likelihood, data, **options | {"validation": data, "progress": stop})
+    part = found.value.fit
+    each = vi.fit(jax.random.clone(key), start, log_likelihood, data, **options | {"window": 1}).history
+    assert part.history.step.tolist() == [part.num_steps]
+    for name in ("elbo", "log_likelihood", "kl"):
+        expected = getattr(each, name)[: part.num_steps].mean()
+        np.testing.assert_allclose(getattr(part.history, name), [expected], rtol=1e-10)
+    assert not np.any(part.network.mean == start.mean)
+
+
+@pytest.mark.parametrize("method", ["ascent", "ivon", "noisy_kfac"])
+def test_the_bound_has_the_prior_of_the_points(method, key):
+    """Catches methods whose bounds cannot be compared, and a log likelihood with a prior in it."""
+    likelihood, plain = nn.GaussianLikelihood(), network(jax.random.key(0))
+    if method != "ascent":
+        plain = nn.WithNoise(nn.MLP(2, "scalar", widths=(3,), key=jax.random.key(1)), -1.0)
+    found = []
+    for prior in (None, lambda position: 7.0 * jnp.reshape(position.log_noise, ()) - 3.0):
+        if method == "ascent":
+            algorithm = vi.ascent(plain, likelihood, vi.adam(lambda i: i), num_data=48, log_prior=prior)
+        else:
+            algorithm = getattr(vi, method)(plain, likelihood, 0.1, num_data=48, log_prior=prior)
+        batch = tuple(map(jnp.asarray, toy()))
+        step = algorithm.step(jax.random.clone(key), algorithm.init(plain), batch, jnp.int32(0))
+        found.append(step[1])
+    np.testing.assert_allclose(found[1].elbo - found[0].elbo, 7.0 * float(plain.log_noise) - 3.0, rtol=1e-4)
+    assert found[1].log_likelihood == found[0].log_likelihood
+
+
 @pytest.mark.relaxed
 def test_optax_does_as_well(regression, key):
     import optax
@@ -405,6 +456,8 @@ def test_fit_says_what_is_wrong(regression, key):
     ):
         with pytest.raises(ValueError, match=words):
             vi.fit(jax.random.key(0), start, log_likelihood, data, **options, **SILENT)
+    with pytest.raises(TypeError, match=r"vi\.fit: called inside jax\.jit, grad or scan.* gx\.vi\.ascent"):
+        jax.jit(lambda k: vi.fit(k, start, log_likelihood, data, num_steps=3, **SILENT).history.elbo)(jax.random.key(0))
 
 
 @pytest.mark.parametrize("kind", ["batches", "list", "loader"])

@@ -2,6 +2,7 @@
 
 import signal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -216,3 +217,9 @@ def test_divergences_of_many_parameters_are_those_of_single_precision(dtype):
     weights = jnp.full(200_000, 0.25, dtype)
     algorithm = vi.ivon(weights, log_likelihood, 0.1, num_data=COUNT)
     assert 65_504 < float(algorithm.network(algorithm.init(weights)).kl()) < np.inf
+    half, single = (
+        gx.nn.DropoutLinear(400, 500, prior_variance=0.01, dtype=kind, key=jax.random.key(0))
+        for kind in (dtype, jnp.float32)
+    )
+    single = eqx.tree_at(lambda layer: layer.weight, single, half.weight.astype(jnp.float32))
+    np.testing.assert_allclose(half.kl(), single.kl(), rtol=1e-6)
