@@ -44,6 +44,7 @@ from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.diagnostics.convergence import ess, rhat
 from geodax.geometry.transforms import CayleyChart, unconstrain
 from geodax.models.eigenmodel import density as eigenmodel
+from geodax.models.eigenmodel.modes import find_modes, starting_point
 from geodax.models.pca import density as ppca
 
 jax.config.update("jax_enable_x64", True)
@@ -126,9 +127,10 @@ def network(n: int, eigenvalues: list[float]) -> Target:
     pairs = eigenmodel.pairs(np.asarray(eigenmodel.draw_network(jax.random.key(0), truth, "probit")))
     prior = eigenmodel.EigenmodelPrior()
     logdensity = eigenmodel.log_density(pairs, "probit", prior)
+    modes = find_modes(pairs, len(eigenvalues), "probit", prior)
 
     def start(key):
-        position = eigenmodel.starting_point(key, pairs, len(eigenvalues), "probit", prior)
+        position = starting_point(key, modes)
         return {
             "frame": position["vectors"],
             "eigenvalues": position["eigenvalues"],

@@ -11,6 +11,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint cannot be used: it is damaged or belongs to another run."""
 
 
+class OtherRunError(CheckpointError):
+    """A checkpoint belongs to another run, or to another version of the model."""
+
+
 class StorageError(OSError):
     """Draws or a checkpoint could not be written or read.
 

@@ -20,7 +20,7 @@ from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.data.parts import mean_over_parts, own_examples, whole
 from geodax.run.advance import Sampler, bound, description_of
-from geodax.run.errors import CheckpointError
+from geodax.run.errors import CheckpointError, OtherRunError
 from geodax.run.feeding import Feed
 from geodax.run.programs import compiled
 from geodax.run.records import recorded_with
@@ -331,7 +331,7 @@ def require_same_run(there: Mapping[str, Any], here: Mapping[str, Any], num_iter
     difference = first_difference(there, here)
     if difference is not None:
         name, found, expected = difference
-        raise CheckpointError(
+        raise OtherRunError(
             f"The checkpoint in {folder} belongs to another run: its {name} is {found!r}, here it is "
             f"{expected!r}. Use another folder, or the arguments it was written with."
         )

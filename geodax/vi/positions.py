@@ -17,6 +17,9 @@ from geodax.vi.modules import AbstractWhole, is_variational
 from geodax.vi.optimizers import rounded
 from geodax.vi.split_family import GaussianArrays
 
+USUAL_POINT = "*log_noise"
+"""The default of the natural-gradient methods."""
+
 
 def require_free(owner: str, position: Position) -> None:
     """Raise unless the parameters of a position are free real arrays, to which steps and noise can be added.
@@ -87,8 +90,15 @@ def same_positions(owner: str, network: PyTree) -> Callable[[PyTree], None]:
 
 
 def are_points(position: Position, points: Sequence[str]) -> list[bool]:
-    """Return which leaves of a position have a path that matches one of some shell patterns."""
-    return [any(fnmatch.fnmatchcase(name, pattern) for pattern in points) for name in _tree.leaf_names(position)]
+    """Return which leaves of a position have a path that matches one of some shell patterns.
+
+    Raises ValueError for a pattern without a match, but for the usual one of a network that may have no noise.
+    """
+    names = _tree.leaf_names(position)
+    for pattern in points:
+        if pattern != USUAL_POINT and not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            raise ValueError(f"points: no array matches {pattern!r}; the arrays are {', '.join(names[:12])}.")
+    return [any(fnmatch.fnmatchcase(name, pattern) for pattern in points) for name in names]
 
 
 def prior_variances_of(

@@ -167,6 +167,13 @@ def test_columns_are_found_by_their_usual_names_or_all_by_their_places(tmp_path,
     assert _read(path).columns == columns
 
 
+def test_an_index_is_no_user(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text(",who,what,how\n" + "".join(f"{k},{k % 4},{k % 3},{k % 5}\n" for k in range(12)))
+    assert _read(path).columns == ("who", "what", "how")
+    assert _read(path, user="column 1", item="who", rating="how").columns == ("column 1", "who", "how")
+
+
 def test_the_last_of_three_columns_is_what_the_others_are_not(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text("thing,rating,user\n" + "".join(f"{k % 4},{k % 3},{k % 5}\n" for k in range(12)))

@@ -228,6 +228,20 @@ def test_a_resume_that_is_refused_keeps_the_number_of_draws(run, capsys):
     assert json.loads((run / "config.json").read_text())["options"]["num_samples"] == 30
 
 
+def test_a_run_that_another_version_would_continue_is_read_here(run, monkeypatch, capsys):
+    """Its model differs, as one whose chains start elsewhere: neither the folder nor the arguments are wrong."""
+    before = contents(run / "posterior.zarr")
+    with monkeypatch.context() as other:
+        other.setattr("geodax.run.identity.first_difference", lambda *_: ("log density", [1.0], [2.0]))
+        assert main(["resume", str(run), "--num-samples", "30", "--no-progress"]) == 1
+    words = said(capsys)
+    assert "is a run of a version of geodax" in words
+    assert "another folder" not in words
+    assert json.loads((run / "config.json").read_text())["options"]["num_samples"] == 20
+    assert contents(run / "posterior.zarr") == before
+    assert main(["show", str(run)]) == 0
+
+
 def test_predictions_never_replace_a_table(made, run, tmp_path, capsys):
     """Whatever way leads to it: another spelling, a link, or the name of the run's predictions."""
     table = tmp_path / "new.csv"

@@ -242,6 +242,26 @@ def test_the_first_line_of_new_pairs_is_a_pair_if_both_are_nodes(tmp_path):
     assert "1 of 2 rows have a missing node and no prediction." in pairs.notes
 
 
+@pytest.mark.parametrize("corner", ["", "Unnamed: 0"])
+@pytest.mark.parametrize("value", ["", ",w"])
+def test_an_index_is_no_node(tmp_path, corner, value):
+    edges = ((5, 7, 1), (7, 8, 3), (8, 5, 2), (8, 9, 1))
+    rows = [",".join(map(str, (k, *edge)[: 3 + bool(value)])) for k, edge in enumerate(edges)]
+    text = "\n".join([f"{corner},from,to{value}", *rows]) + "\n"
+    data = read_adjacency(_written(tmp_path, text), counts=True)
+    assert data.names == ("5", "7", "8", "9")
+    assert data.values[1, 2] == (3 if value else 1)
+    assert any("counts the rows" in note for note in data.notes)
+    pairs = read_pairs(_written(tmp_path, text), ("0", "1", "2", "3", *data.names))
+    np.testing.assert_array_equal(pairs.places, [[4, 5], [5, 6], [6, 4], [6, 7]])
+
+
+def test_row_names_that_count_are_those_of_a_matrix(tmp_path):
+    assert read_adjacency(_written(tmp_path, ",0,1,2\n0,0,1,0\n1,1,0,1\n2,0,1,0\n")).names == ("0", "1", "2")
+    plain = read_adjacency(_written(tmp_path, "0,5,1\n1,6,1\n2,7,1\n"))  # nothing has a name
+    assert plain.names == ("0", "1", "2", "5", "6", "7")
+
+
 def test_rows_without_a_node_are_left_out(tmp_path):
     data = read_adjacency(_written(tmp_path, "from,to\na,b\nb,c\nc,\nNA,a\nc,a\n"))
     assert data.names == ("a", "b", "c")

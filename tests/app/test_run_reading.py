@@ -642,6 +642,16 @@ def test_a_run_of_an_earlier_version_names_classes_and_categories_as_it_did(tmp_
     assert table.values[:2].tolist() == [[0, 1, 0], [1, 0, 1]]
 
 
+@pytest.mark.parametrize("kept", [None, True, False])
+def test_a_run_of_an_earlier_version_predicts_as_it_did(kept):
+    """It has no option for the temperature of its probabilities, which are the mean over the draws."""
+    options = dataclasses.asdict(FAMILIES["classifier"].options())
+    assert options.pop("temperature_scaling")
+    options |= {} if kept is None else {"temperature_scaling": kept}
+    config = {"options": options, "seed": 0}
+    assert run_kind("classifier").estimator(config).temperature_scaling is bool(kept)
+
+
 def test_categories_are_named_as_classes_are(tmp_path):
     """A column of codes in which a number is missing is written with points by some programs."""
     rows = [(i, ["1", "2", "01"][i % 3], i * i % 7) for i in range(30)]

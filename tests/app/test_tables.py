@@ -154,6 +154,7 @@ def test_an_index_without_a_name_is_left_out(write):
     assert "without a name; it counts the rows" in table.dropped["column 1"]
     new = match_columns(read_table(write(",x,y\n7,3,4\n8,5,1\n"), keep_constant=True), table.names)
     np.testing.assert_array_equal(new.values, [[3, 4], [5, 1]])
+    assert read_table(write("Unnamed: 0,x\n0,3\n1,5\n2,2\n")).names == ("x",)  # read and written again by pandas
     assert read_table(write(",x\n4,3\n9,5\n2,2\n")).names == ("column 1", "x")
     assert read_table(write("id,x\n1,3\n2,5\n3,2\n")).names == ("id", "x")
     assert read_table(write("1,3\n2,5\n3,2\n")).names == ("column 1", "column 2")

@@ -48,6 +48,22 @@ def of_datasets():
     return lambda number: table.iter(batch_size=3)
 
 
+def test_batches_of_one_memory_stay_apart():
+    """A loader that writes each batch over the last one; several are read ahead for a chunk."""
+
+    class Reused:
+        def __iter__(self):
+            batch = np.empty((3, 2), np.float32), np.empty(3, np.int32)
+            for rows in np.arange(12).reshape(4, 3):
+                batch[0][:], batch[1][:] = X[rows], Y[rows]
+                yield batch
+
+    x, y = jax.tree.leaves(gx.data.from_loader(Reused()).read(1, 6))
+    expected = np.resize(np.arange(12).reshape(4, 3), (7, 3))[1:]
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(x, X[expected])
+
+
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("make", [Counted, of_torch, of_tensorflow, of_grain, of_datasets])
 def test_passes_follow_each_other_and_resume_where_they_were(make):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from geodax.app.network.report import mode_findings
+from geodax.app.network.modes import mode_findings
 from geodax.models.network import density, low_rank_counts
 from geodax.models.network.counts import LAWS, observations
 from geodax.models.network.density import NetworkParameters, NetworkPrior

@@ -217,3 +217,12 @@ def test_wrong_arguments_are_named(classes):
         vi.GaussianOver(network, prior_variance=(1.0, 2.0))
     with pytest.raises(ValueError, match="needs covariance='diagonal'"):
         vi.GaussianOver(jnp.zeros(2), "full", prior_variance=(1.0,))
+
+
+def test_a_pattern_of_points_without_a_match_is_an_error():
+    """Catches a mistyped name whose array silently gets a posterior and a prior."""
+    start = {"weight": jnp.zeros(3), "log_noise": jnp.zeros(())}
+    with pytest.raises(ValueError, match=r"no array matches 'log_nois'; the arrays are log_noise, weight"):
+        vi.GaussianOver(start, points=("log_nois",))
+    assert len(vi.GaussianOver(start, points=("log_noise",)).free) == 1
+    vi.GaussianOver({"weight": jnp.zeros(3)}, points=("*log_noise",))  # the default of the natural-gradient methods

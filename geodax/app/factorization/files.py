@@ -79,7 +79,10 @@ def read_ratings(
         needed=lambda names: _roles(path, names, asked),
         **dialect.options(),
     )
-    columns = _roles(path, table.file_columns, asked)
+    columns, others = _roles(path, table.file_columns, asked), table.file_columns[1:4]
+    if table.has_index and columns[0] not in (*others, user) and len(others) == 3:  # by position, beside the index
+        by_position = dict(zip(asked, others, strict=True))
+        return read_ratings(path, **by_position, test_fraction=test_fraction, seed=seed, dialect=dialect)
     pairs, ratings = _pairs(table, columns, dialect), _ratings(path, table, columns[2])
     is_whole = np.isfinite(ratings) & (pairs != "").all(axis=1)
     count = int(is_whole.sum())

@@ -98,6 +98,8 @@ class AbstractMLPRun(AbstractRunKind):
         if not all(part.isdigit() for part in widths):
             raise ValueError(f"--widths must be comma-separated integers, or none, found {options['widths']!r}.")
         options["widths"] = tuple(int(part) for part in widths)
+        if self.are_classes:  # predictions of a run of an earlier version stay as they were
+            options.setdefault("temperature_scaling", False)
         if "class_order" in options:
             options["class_order"] = list(options["class_order"]) or None
         found = self.estimator_type(**options, random_state=config["seed"])

@@ -269,6 +269,11 @@ def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = Non
             dialect = dataclasses.replace(dialect, header=False)
     asked = None if nodes is None else ()  # of new pairs only the nodes matter
     table = read_table(path, columns=asked, text=lambda names: names[:2], keep_constant=True, **dialect.options())
+    first, *others = table.file_columns
+    if table.has_index and len(others) > 1 and others != list(table.text[first]):  # which would be a matrix
+        edges = _named_edges(path, tuple(others if nodes is None else others[:2]), dialect)
+        note = f"Column {first!r} is left out: it has no name and counts the rows."
+        return edges._replace(notes=(*edges.notes, note))
     if len(table.file_columns) not in (2, 3):
         return None
     ends = np.stack([as_names(table.text[name], dialect) for name in table.file_columns[:2]], axis=1)

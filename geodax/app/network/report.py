@@ -37,7 +37,6 @@ from geodax.predict.held_out import Score
 
 _MOST_PAIRS, _MOST_NODES, _MOST_MODES = 8, 25, 8
 _MOST_NAMED = 6  # eigenvalues or states in the summary
-_NEAR = 20.0  # of log density
 _NO_ORDER = Score(0.5, np.zeros(2))
 
 
@@ -64,43 +63,6 @@ def network_draws(model: NetworkHMM) -> dict[str, np.ndarray]:
     if model.counts != "poisson":
         draws["dispersion"] = posterior["dispersion"]
     return draws | ({"transition": posterior["transition"]} if model.n_states > 1 else {})
-
-
-def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]:
-    """Compare the draws with the modes found before sampling.
-
-    Args:
-        modes: The result of :meth:`NetworkHMM.find_modes`.
-        lp: Log densities of the draws.
-
-    Returns:
-        A note if other modes are near the highest, a warning if draws are higher than it.
-    """
-    findings = []
-    excess = float(np.max(lp)) - modes[0].log_density
-    if excess > 1.0:
-        findings.append(
-            Finding(
-                "warning",
-                "sampling found a higher mode",
-                f"A draw is {excess:.1f} units of log density above the mode where the chains started.",
-                "Fit again with a larger num_starts.",
-            )
-        )
-    gaps = [modes[0].log_density - mode.log_density for mode in modes[1:]]
-    near = [gap for gap in gaps if gap < _NEAR]
-    if near:
-        findings.append(
-            Finding(
-                "note",
-                "other modes are near",
-                f"{len(near)} of {len(gaps)} other modes found are less than {_NEAR:g} units of log density below the "
-                f"highest, where all chains started; the next is {near[0]:.1f} below.",
-                "They may hold posterior mass that the chains do not reach, which R-hat cannot detect. Compare runs "
-                "with other seeds, and check whether draws of the states over time cover these modes.",
-            )
-        )
-    return findings
 
 
 def _about_eigenvalues(values: np.ndarray) -> str:

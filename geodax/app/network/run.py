@@ -13,6 +13,7 @@ from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.network import report as network_report
 from geodax.app.network.contacts import ContactWindows, hold_out_counts, read_contacts
 from geodax.app.network.files import Adjacency, hold_out, read_adjacency, read_pairs
+from geodax.app.network.modes import mode_findings, sign_findings
 from geodax.app.network.scores import contact_scores
 from geodax.app.report import scored
 from geodax.app.run_folder.files import kept_arrays, number_text, save_arrays
@@ -66,7 +67,9 @@ class EigenmodelRun(AbstractRunKind):
 
     def diagnose(self, config: Mapping[str, Any], data: Adjacency, model: Any) -> list[Finding]:
         draws, stats = network_report.eigenmodel_draws(model), posterior_arrays(model)[1]
-        return check(draws, stats, max_num_integration_steps=_MOST_STEPS)
+        findings = check(draws, stats, max_num_integration_steps=_MOST_STEPS)
+        modes = model.modes_ if hasattr(model, "modes_") else model.find_modes(data.fitted)
+        return findings + sign_findings(modes, draws["eigenvalues"])
 
     def report(self, config: Mapping[str, Any], data: Adjacency, model: Any, command: str, path: Path) -> None:
         findings = self.diagnose(config, data, model)
@@ -145,7 +148,7 @@ class NetworkRun(AbstractRunKind):
     def diagnose(self, config: Mapping[str, Any], data: ContactWindows, model: Any) -> list[Finding]:
         draws, stats = network_report.network_draws(model), posterior_arrays(model)[1]
         findings = check(draws, stats, max_num_integration_steps=_MOST_STEPS)
-        return findings + network_report.mode_findings(self._modes(data, model), stats["lp"])
+        return findings + mode_findings(self._modes(data, model), stats["lp"])
 
     def results(self, data: ContactWindows, model: Any) -> tuple[str, ...]:
         """Return the scores of the held-out counts, if there are any."""

@@ -47,7 +47,7 @@ from geodax.app.run_folder.own import new_folder, require_free_folder, require_n
 from geodax.app.tables.dialect import FOUND, Dialect, RunDialect, Separators
 from geodax.run import hosts
 from geodax.run.draws import open_draws
-from geodax.run.errors import SamplingInterrupted, StorageError
+from geodax.run.errors import OtherRunError, SamplingInterrupted, StorageError
 from geodax.run.locks import exclusive
 from geodax.run.progress import Progress
 from geodax.run.sharding import Devices
@@ -155,7 +155,8 @@ def resume_run(
         The result; the draws are the same as those of an uninterrupted run.
 
     Raises:
-        RunFolderError: If the folder is not a run, or ``num_samples`` is smaller than before.
+        RunFolderError: If the folder is not a run, or one that this version cannot continue, or ``num_samples`` is
+            smaller than before.
         CheckpointError: If no checkpoint can be read.
         FolderInUseError: If another process is using the folder.
         StorageError: If the data or the draws in the folder are damaged, or the disk is full.
@@ -182,7 +183,14 @@ def resume_run(
                 is_kept.append(True)
 
         say(*notes)
-        result = _run(run, config, devices, progress, say, begun=begun)
+        try:
+            result = _run(run, config, devices, progress, say, begun=begun)
+        except OtherRunError as error:  # table and options are those of the folder
+            raise RunFolderError(
+                f"{run} is a run of a version of geodax, or of its libraries, whose {config['model']} cannot be "
+                "continued here. `geodax show`, `report` and `predict` read it. Continue with that version, or fit "
+                "again."
+            ) from error
         return dataclasses.replace(result, notes=(*notes, *result.notes))
 
 

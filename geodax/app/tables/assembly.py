@@ -16,7 +16,7 @@ from geodax.data.errors import TableError, counted, listed, nearest
 ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that come from the caller's request."""
 
-INDEX = "column 1"  # a first column without a name, as R and pandas write the names of rows
+_INDEX = ("column 1", "Unnamed: 0")  # a first column without a name, as R and pandas write the names of rows
 _OTHERS = "name the columns to read with --columns, if the command has it"
 
 _LISTED = 12  # columns in a note
@@ -71,6 +71,12 @@ class Table:
     separators: Separators = POINT
     lines: Sequence[int] = ()
     is_by_position: bool = False
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the first column, read as text, has no name in the header and counts the rows."""
+        first = self.file_columns[0]
+        return self.has_header and _is_index(first, self.text.get(first, ()))
 
 
 class Asked(NamedTuple):
@@ -149,7 +155,7 @@ def assemble(
             state = "all cells are missing"
         elif len(x) > 1 and np.all(seen == seen[0]):
             state = f"constant, always {seen[0]:g}"
-        elif columns is None and not keep_constant and has_header and c.name == INDEX and _counts_rows(x):
+        elif columns is None and not keep_constant and has_header and _is_index(c.name, x):
             state = "without a name; it counts the rows"
         if columns is not None and c.name not in wanted:
             dropped[c.name], aside[c.name] = "not asked for", x
@@ -227,6 +233,13 @@ def about_missing(inputs: np.ndarray, counts: Mapping[str, int]) -> str:
         f"({missing_by_column(counts)}). They are drawn from a joint normal distribution of the inputs, and likelihood "
         "and predictions average over the draws."
     )
+
+
+def _is_index(name: str, cells: Sequence[str] | np.ndarray) -> bool:
+    try:
+        return name in _INDEX and _counts_rows(np.asarray(cells, np.float64))
+    except ValueError:  # text
+        return False
 
 
 def _counts_rows(x: np.ndarray) -> bool:

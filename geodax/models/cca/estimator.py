@@ -222,7 +222,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         return float(self.score_samples(X, groups).mean())
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> CCAParameters:
-        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None keeps all."""
+        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None is 4,000."""
         check_is_fitted(self)
         return CCAParameters(**pooled(self.posterior_, CCAParameters._fields, most))
 

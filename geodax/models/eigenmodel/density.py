@@ -1,4 +1,4 @@
-r"""The eigenmodel of a symmetric network: log density, initial positions, and the reported order of the parameters.
+r"""The eigenmodel of a symmetric network: log density, and the reported order of the parameters.
 
 Hoff's (2009) model of relations between n nodes: for each pair i < j, independently,
 
@@ -21,7 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Bool, Float
-from scipy.special import ndtri
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax.models.eigenmodel.probit import log_normal_cdf
@@ -173,57 +172,6 @@ def draw_network(key: PRNGKey, theta: EigenmodelParameters, link: Link) -> Float
         drawn = jax.random.bernoulli(key, mean).astype(eta.dtype)
     upper = jnp.triu(drawn, 1)
     return upper + upper.T
-
-
-def starting_point(
-    key: PRNGKey,
-    data: NetworkPairs,
-    rank: int,
-    link: Link,
-    prior: EigenmodelPrior,
-    spread: float = 0.3,
-) -> Position:
-    """Draw an initial position near the leading eigenvectors of the network.
-
-    Args:
-        key: PRNG key for the perturbation, which separates the chains.
-        data: The network.
-        rank: p.
-        link: The link, which determines the distribution of a pair.
-        prior: The prior; initial values stay within its scales.
-        spread: Size of the perturbation.
-
-    Returns:
-        A position.
-    """
-    # NumPy seeded by the key avoids compilation for three small arrays
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    n = len(data.values)
-    is_observed = data.is_observed | data.is_observed.T
-    values = data.values + data.values.T
-    if link == "log":
-        transformed = np.log(values + 0.5)
-        intercept = transformed[is_observed].mean()
-    else:
-        density = np.clip(values[is_observed].mean(), 0.5 / n**2, 1 - 0.5 / n**2)
-        quantile = ndtri(density)
-        if link == "probit":
-            intercept, slope = quantile, np.exp(-0.5 * quantile**2) / np.sqrt(2 * np.pi)
-        else:
-            intercept, slope = np.log(density / (1 - density)), density * (1 - density)
-        transformed = intercept + (values - density) / max(slope, 1e-3)
-    centred = np.where(is_observed, transformed - intercept, 0.0)
-    eigenvalues, vectors = np.linalg.eigh(centred)
-    leading = np.argsort(-np.abs(eigenvalues))[:rank]
-    bound = 2.0 * prior.eigenvalue_scale * np.sqrt(n)
-    perturbed = vectors[:, leading] + spread / np.sqrt(n) * generator.standard_normal((n, rank))
-    u, _, vh = np.linalg.svd(perturbed, full_matrices=False)
-    noise = spread * generator.standard_normal(rank + 1)
-    return {
-        "vectors": u @ vh,
-        "eigenvalues": np.clip(eigenvalues[leading], -bound, bound) * np.exp(noise[:rank]),
-        "intercept": np.asarray(intercept + noise[rank]),
-    }
 
 
 def with_ordered_columns(

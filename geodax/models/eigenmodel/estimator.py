@@ -19,6 +19,7 @@ from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
 from geodax.models.eigenmodel import density
 from geodax.models.eigenmodel.density import EigenmodelParameters, EigenmodelPrior
+from geodax.models.eigenmodel.modes import EigenmodelMode, find_modes, starting_point
 from geodax.models.eigenmodel.options import EigenmodelOptions
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
@@ -35,11 +36,15 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
     the eigenvalues are descending in each draw and the signs are aligned to the mean. If the posteriors of two
     eigenvalues overlap, their columns still mix; ``U Lambda U^T`` and predictions are not affected.
 
+    Where the data determine the signs of the eigenvalues, the posterior has a mode for each number of positive ones.
+    The fit searches for them, and each chain starts near one of them (:mod:`geodax.models.eigenmodel.modes`).
+
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with ``vectors`` (n x p), ``eigenvalues`` (p), ``intercept``.
         vectors_: Posterior mean eigenvectors, orthonormal, n x p.
         eigenvalues_: Posterior mean eigenvalues, descending.
         intercept_: Posterior mean intercept.
+        modes_: The modes found, highest first (:class:`geodax.models.eigenmodel.modes.EigenmodelMode`).
         n_features_in_: Number of nodes.
 
     Example:
@@ -70,8 +75,10 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         """
         data = density.pairs(self.prepare(X))
         link = self._link()
-        prior = EigenmodelPrior(self.eigenvalue_scale, self.intercept_scale)
+        prior = self._prior()
         seed = seed_of("Eigenmodel", self.random_state)
+        options = run_options(self)  # checked before the search
+        self.modes_ = find_modes(data, self.rank, link, prior)
         with jax.enable_x64(True):
             algorithm = nuts(
                 density.log_density(data, link, prior),
@@ -81,10 +88,24 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
             posterior = sample(
                 jax.random.key(seed),
                 algorithm,
-                lambda key: density.starting_point(key, data, self.rank, link, prior),
-                **run_options(self),
+                lambda key: starting_point(key, self.modes_),
+                **options,
             )
         return self._take(posterior)
+
+    def find_modes(self, X: Any) -> list[EigenmodelMode]:
+        """Search for the modes of the posterior, as :meth:`fit` does before sampling.
+
+        Args:
+            X: As :meth:`fit`.
+
+        Returns:
+            A mode for each number of positive eigenvalues, highest first.
+
+        Raises:
+            ValueError: As :meth:`fit`.
+        """
+        return find_modes(density.pairs(self.prepare(X)), self.rank, self._link(), self._prior())
 
     def prepare(self, X: Any) -> Float[np.ndarray, "n n"]:
         """Check a network.
@@ -227,7 +248,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
             return over_draws(lambda given: density.draw_network(given[0], given[1], link), (keys, draws))
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> EigenmodelParameters:
-        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None keeps all."""
+        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None is 4,000."""
         check_is_fitted(self)
         return EigenmodelParameters(**pooled(self.posterior_, EigenmodelParameters._fields, most))
 
@@ -244,6 +265,9 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         self.eigenvalues_ = eigenvalues.mean(axis=(0, 1))
         self.intercept_ = float(group["intercept"].values.mean())
         return self
+
+    def _prior(self) -> EigenmodelPrior:
+        return EigenmodelPrior(self.eigenvalue_scale, self.intercept_scale)
 
     def _link(self) -> density.Link:
         for link in density.LINKS:

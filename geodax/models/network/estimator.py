@@ -240,12 +240,12 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return over_draws(replicate, self._keyed(random_state))
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> NetworkParameters:
-        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None keeps all."""
+        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None is 4,000."""
         check_is_fitted(self)
         return NetworkParameters(**pooled(self.posterior_, NetworkParameters._fields, most))
 
     def rates(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> Float[np.ndarray, "draw K C C"]:
-        """Return draws of the rate matrices, thinned evenly to at most ``most``; None keeps all."""
+        """Return draws of the rate matrices, thinned evenly to at most ``most``; None is 4,000."""
         return np.exp(over_draws(density.log_rates, self.draws(most)))
 
     def _take(self, counts: np.ndarray, posterior: Any) -> "NetworkHMM":

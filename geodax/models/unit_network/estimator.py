@@ -223,7 +223,7 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         return log_predictive(y, draws, self.target_spread_ * np.asarray(self.draws().noise))
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> UnitNetworkParameters:
-        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None keeps all."""
+        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None is 4,000."""
         check_is_fitted(self)
         return UnitNetworkParameters(**pooled(self.posterior_, UnitNetworkParameters._fields, most))
 

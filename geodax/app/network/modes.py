@@ -1,0 +1,77 @@
+"""Findings that compare draws with the modes found before sampling."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from geodax.diagnostics.findings import Finding
+from geodax.models.eigenmodel.modes import EigenmodelMode
+from geodax.models.network.modes import NetworkMode
+
+_NEAR = 20.0  # of log density
+_FLAT = 1e-2  # an eigenvalue relative to the largest, whose sign is open
+
+
+def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]:
+    """Compare the draws with the modes found before sampling.
+
+    Args:
+        modes: The result of :meth:`NetworkHMM.find_modes`.
+        lp: Log densities of the draws.
+
+    Returns:
+        A note if other modes are near the highest, a warning if draws are higher than it.
+    """
+    findings = []
+    excess = float(np.max(lp)) - modes[0].log_density
+    if excess > 1.0:
+        findings.append(
+            Finding(
+                "warning",
+                "sampling found a higher mode",
+                f"A draw is {excess:.1f} units of log density above the mode where the chains started.",
+                "Fit again with a larger num_starts.",
+            )
+        )
+    gaps = [modes[0].log_density - mode.log_density for mode in modes[1:]]
+    near = [gap for gap in gaps if gap < _NEAR]
+    if near:
+        findings.append(
+            Finding(
+                "note",
+                "other modes are near",
+                f"{len(near)} of {len(gaps)} other modes found are less than {_NEAR:g} units of log density below the "
+                f"highest, where all chains started; the next is {near[0]:.1f} below.",
+                "They may hold posterior mass that the chains do not reach, which R-hat cannot detect. Compare runs "
+                "with other seeds, and check whether draws of the states over time cover these modes.",
+            )
+        )
+    return findings
+
+
+def sign_findings(modes: Sequence[EigenmodelMode], eigenvalues: np.ndarray) -> list[Finding]:
+    """Compare the signs of the draws' eigenvalues with those of the modes found before sampling.
+
+    Args:
+        modes: The result of :meth:`Eigenmodel.find_modes`.
+        eigenvalues: Draws of the eigenvalues.
+
+    Returns:
+        A note if a mode near the highest has another number of positive eigenvalues than all draws.
+    """
+    drawn = set(np.unique((eigenvalues > 0).sum(axis=-1)).tolist())
+    for mode in modes:
+        sizes, number = np.abs(mode.theta.eigenvalues), int(np.sum(mode.theta.eigenvalues > 0))
+        gap = modes[0].log_density - mode.log_density
+        if number not in drawn and gap < _NEAR and sizes.min() > _FLAT * sizes.max():
+            return [
+                Finding(
+                    "note",
+                    "signs of eigenvalues that no chain visits",
+                    f"The posterior has a mode with {number} positive eigenvalues of {len(sizes)}, {gap:.1f} units of "
+                    "log density below the highest, and no draw has that number.",
+                    "It may hold posterior mass that the chains do not reach, which R-hat cannot detect. Compare runs "
+                    "with other seeds.",
+                )
+            ]
+    return []
