@@ -9,7 +9,7 @@ the identity for :math:`\lambda = 1`, and a logarithm in the limit :math:`e = 0`
 of z. Two are tried: the median and the interquartile range; and, for columns without negative values, 0 and a twentieth
 of the median, or the smallest distance between two values if that is larger. Around 0 powers below 1 act like those of
 Box and Cox. The power is the one of highest likelihood under a normal distribution, with a normal prior around 1. It is
-1 unless the data clearly prefer another.
+1 unless another is better by 0.15 nats a row, and where one value has more than half of the rows.
 
 Source:
     Yeo and Johnson (2000), A new family of power transformations to improve normality or symmetry. Biometrika 87.
@@ -24,6 +24,7 @@ from geodax.models.unit_network.functions import half_distances, moments
 
 _ANY, _BELOW_ONE = np.linspace(0.0, 2.0, 17), np.linspace(0.0, 1.0, 9)  # beyond, values far outside explode
 _SHARE = 0.05  # of the median
+_LEAST_GAIN = 0.15  # of log likelihood, in nats a row
 _MOST_ROWS, _LEAST_ROWS, _MOST_CELLS = 2000, 200, 4_000_000
 
 
@@ -54,7 +55,7 @@ def no_powers(num_columns: int) -> Powers:
 
 
 def find_powers(values: Float[np.ndarray, "rows columns"], weights: Float[np.ndarray, " rows"] | None = None) -> Powers:
-    """Find the transform of each column; columns of at most two values keep theirs.
+    """Find the transform of each column.
 
     Args:
         values: The columns, NaN where a cell is missing. Of more than 2,000 rows, evenly spaced ones are used.
@@ -84,10 +85,12 @@ def find_powers(values: Float[np.ndarray, "rows columns"], weights: Float[np.nda
         np.where(is_positive, 0.0, middle),
         np.where(is_positive, np.maximum(_SHARE * typical, resolution), unit),
     )
-    found, best = no_powers(x.shape[1]), 0.5 * np.log(np.maximum(w.sum(axis=0), 1.0))
+    total = w.sum(axis=0)
+    has_tail = (w * (x == middle)).sum(axis=0) <= 0.5 * total  # the skewness is not that of one value
+    found, best = no_powers(x.shape[1]), np.maximum(0.5 * np.log(np.maximum(total, 1.0)), _LEAST_GAIN * total)
     for origin, scale, powers, is_apt in (
-        (middle, unit, _ANY, True),
-        (*from_zero, _BELOW_ONE, is_positive),
+        (middle, unit, _ANY, has_tail),
+        (*from_zero, _BELOW_ONE, has_tail & is_positive),
     ):
         z = np.nan_to_num((x - origin) / scale)
         plain = _log_likelihood(z, w, 1.0)
