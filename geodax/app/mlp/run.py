@@ -25,12 +25,14 @@ from geodax.data.errors import counted, listed
 from geodax.diagnostics.findings import Finding, check, summarize
 from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.regressor import COUNTS, BayesianMLPRegressor
+from geodax.models.unit_network.functions import moments
 
 _AROUND_NETWORKS = ("laplace", "multi-swag")  # inferences whose draws are independent
 _COVERAGE = 0.9
 _SYMMETRIC = ("gaussian", "heteroscedastic", "student-t")
 _SKEWED = 1.0  # skewness
 _ROUNDING = 1e-4  # of a computed column, in its standard deviations
+_MOST_ROWS, _MOST_COLUMNS = 20_000, 500  # of a regression that looks for one
 _READING = ("target", "categories", "drop", "weights", "test_fraction")  # options that are not the estimator's
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
@@ -249,13 +251,13 @@ class RegressorRun(AbstractMLPRun):
 
 def _determining(x: np.ndarray, y: np.ndarray) -> list[int]:
     """Inputs of which a target is a linear function up to rounding; empty if it is none."""
-    if np.ptp(y) == 0 or len(x) < 2 * x.shape[1] + 2:
+    some = np.linspace(0, len(x) - 1, min(len(x), _MOST_ROWS)).astype(int)
+    if np.ptp(y) == 0 or x.shape[1] > _MOST_COLUMNS or len(some) < 2 * x.shape[1] + 2:
         return []
-    spread = np.nanstd(x, axis=0)
-    z = np.nan_to_num((x - np.nanmean(x, axis=0)) / np.where(spread > 0, spread, 1.0))
-    centred = (y - y.mean()) / y.std()
-    slopes = np.linalg.lstsq(z, centred)[0]
-    return np.flatnonzero(np.abs(slopes) > 0.01).tolist() if np.std(centred - z @ slopes) < _ROUNDING else []
+    (center, spread), (middle, unit) = moments(x), moments(y)
+    z, target = np.nan_to_num((x[some] - center) / spread), (y[some] - middle) / unit
+    slopes = np.linalg.lstsq(z, target)[0]
+    return np.flatnonzero(np.abs(slopes) > 0.01).tolist() if np.std(target - z @ slopes) < _ROUNDING else []
 
 
 def _better_likelihood(y: np.ndarray) -> str:
