@@ -299,7 +299,9 @@ def _require_augmentation(augment: Any, data: PyTree) -> None:
 def _as_numpy(batch: PyTree) -> PyTree:
     """Copy the arrays and tensors of a batch, since a loader may write the next one into the same memory."""
     _checks.arrays("stream", "a batch", batch)
-    return jax.tree.map(lambda leaf: np.array(_checks.plain("stream", "an array of a batch", leaf)), batch)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: np.array(_checks.plain("stream", f"batch{jax.tree_util.keystr(path)}", leaf)), batch
+    )
 
 
 def _as_array(leaf: Any) -> Array:
