@@ -262,6 +262,15 @@ def test_row_names_as_written_by_r(write):
     assert any("named 'row'" in note for note in table.notes)
 
 
+@pytest.mark.parametrize("delimiter", [" ", "\t", ","])
+def test_tables_of_r_with_numbers_as_row_names(write, delimiter):
+    """write.table separates by spaces, and its header has no name for the row names, which are no data."""
+    lines = ['"len" "kind" "dose"', *(f'"{i}" {i**2}.5 "VC" 0.{i}' for i in range(1, 6))]
+    table = read_table(write("\n".join(lines).replace(" ", delimiter) + "\n"))
+    assert table.names == ("len", "dose")
+    assert table.dropped["row"] == "without a name; it counts the rows"
+
+
 def test_missing_cells(write):
     table = read_table(write("a,b,c\n1,NA,3\n?,5,-\n7,8,nan\n,9,null\n2,.,1\n3,n/a,#N/A\n4,NULL,6\n"))
     assert np.isnan(table.values).sum() == 10

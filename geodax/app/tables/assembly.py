@@ -16,7 +16,7 @@ from geodax.data.errors import TableError, counted, listed, nearest
 ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that come from the caller's request."""
 
-_INDEX = ("column 1", "Unnamed: 0")  # a first column without a name, as R and pandas write the names of rows
+_INDEX = ("column 1", "Unnamed: 0", "row")  # a first column without a name, as R and pandas write the names of rows
 _OTHERS = "name the columns to read with --columns, if the command has it"
 
 _LISTED = 12  # columns in a note

@@ -201,7 +201,8 @@ def _sniff(head: Sequence[str]) -> str:
         if widths and width > 1 and widths[titles] not in (width, max(width - 1, 2)):
             alike /= 2  # the header does not fit: the character belongs to the cells
         if candidate == " ":  # spaces only as the last resort: names may contain them
-            alike = alike if not delimiter and alike == 1 and _blanks_part_numbers(head) else 0
+            are_alike = width > 1 and count == len(widths) - (widths[titles] == width - 1)  # R names a column fewer
+            alike = alike if not delimiter and are_alike and _blanks_part_numbers(head) else 0
         if width > 1 and alike > best:
             best, delimiter = alike, candidate
     text = "".join(head)
