@@ -45,9 +45,10 @@ def pareto_smoothed(log_weights: Float[np.ndarray, " draw"]) -> tuple[Float[np.n
         from arviz_stats.base import array_stats  # pyright: ignore[reportMissingImports]  # of ArviZ 1.x
     except ImportError:
         from arviz import psislw
+
+        smoothed, k = psislw(np.array(log_weights))
     else:
-        psislw = array_stats.psislw
-    smoothed, k = psislw(np.array(log_weights))
+        smoothed, k = array_stats.psislw(-log_weights)  # of log likelihoods, which are minus log weights
     smoothed = np.asarray(smoothed)
     return smoothed - np.logaddexp.reduce(smoothed), float(k)
 
