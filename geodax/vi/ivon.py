@@ -34,7 +34,7 @@ from geodax._types import Array, PRNGKey, PyTree, Scalar, Schedule
 from geodax.data.parts import gradients_over_parts, own_examples, value_and_gradient
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
 from geodax.vi.optimizers import Transformation, adam, rounded
-from geodax.vi.positions import USUAL_POINT, GaussianOver, prior_variances_of, same_positions
+from geodax.vi.positions import NOISE, GaussianOver, prior_variances_of, same_positions
 
 
 class Diagonal(NamedTuple):
@@ -126,7 +126,7 @@ def ivon(
     beta1: float = 0.9,
     beta2: float = 0.9995,
     clip: float | None = None,
-    points: Sequence[str] = (USUAL_POINT,),
+    points: Sequence[str] = (NOISE,),
     point_rate: float | Schedule = 1e-3,
     log_prior: Callable[[PyTree], Scalar] | None = None,
 ) -> VariationalAlgorithm:

@@ -48,7 +48,7 @@ from geodax.vi.families import DiagonalGaussian, normal
 from geodax.vi.ivon import Diagonal, move_points, newton_step, prior_and_gradient, schedule_of
 from geodax.vi.kronecker import KroneckerOver, MatrixGaussian, assembled, column_units, others, vector_of
 from geodax.vi.optimizers import adam
-from geodax.vi.positions import USUAL_POINT, are_points, prior_variances_of, same_positions
+from geodax.vi.positions import NOISE, are_points, prior_variances_of, same_positions
 
 _OWNER = "noisy_kfac"
 _FIRST_REFRESH = 8
@@ -103,7 +103,7 @@ def noisy_kfac(
     beta2: float = 0.99,
     damping: float = 1e-3,
     refresh_every: int = 100,
-    points: Sequence[str] = (USUAL_POINT,),
+    points: Sequence[str] = (NOISE,),
     point_rate: float | Schedule = 1e-3,
     log_prior: Callable[[PyTree], Scalar] | None = None,
 ) -> VariationalAlgorithm:

@@ -17,8 +17,8 @@ from geodax.vi.modules import AbstractWhole, is_variational
 from geodax.vi.optimizers import rounded
 from geodax.vi.split_family import GaussianArrays
 
-USUAL_POINT = "*log_noise"
-"""The default of the natural-gradient methods."""
+NOISE, SPACINGS = "*log_noise", "*log_spacings"
+"""Parameters of likelihoods, which a network may lack."""
 
 
 def require_free(owner: str, position: Position) -> None:
@@ -92,11 +92,11 @@ def same_positions(owner: str, network: PyTree) -> Callable[[PyTree], None]:
 def are_points(position: Position, points: Sequence[str]) -> list[bool]:
     """Return which leaves of a position have a path that matches one of some shell patterns.
 
-    Raises ValueError for a pattern without a match, but for the usual one of a network that may have no noise.
+    Raises ValueError for a pattern without a match, but for parameters of likelihoods.
     """
     names = _tree.leaf_names(position)
     for pattern in points:
-        if pattern != USUAL_POINT and not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+        if pattern not in (NOISE, SPACINGS) and not any(fnmatch.fnmatchcase(name, pattern) for name in names):
             raise ValueError(f"points: no array matches {pattern!r}; the arrays are {', '.join(names[:12])}.")
     return [any(fnmatch.fnmatchcase(name, pattern) for pattern in points) for name in names]
 

@@ -28,7 +28,7 @@ from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree, Schedule
 from geodax.data.parts import gradients_over_parts, own_examples, scattered, value_and_gradient, whole
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
-from geodax.vi.positions import USUAL_POINT, GaussianOver, same_positions
+from geodax.vi.positions import NOISE, GaussianOver, same_positions
 
 
 class NaturalState(NamedTuple):
@@ -56,7 +56,7 @@ def vogn(
     beta1: float = 0.9,
     beta2: float = 0.999,
     damping: float = 1e-3,
-    points: Sequence[str] = (USUAL_POINT,),
+    points: Sequence[str] = (NOISE,),
     per_example: bool = True,
 ) -> VariationalAlgorithm:
     """Create variational online Gauss-Newton for an ordinary network or any other position.

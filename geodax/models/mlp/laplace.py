@@ -33,7 +33,7 @@ from geodax.run.positions import last_positions
 from geodax.run.progress import Reporter
 from geodax.run.sample import sample
 from geodax.run.sharding import Devices
-from geodax.vi.positions import prior_variances_of
+from geodax.vi.positions import NOISE, SPACINGS, prior_variances_of
 
 _OWNER = "LaplaceInference"
 _STRUCTURES = ("kronecker", "diagonal", "full")
@@ -91,7 +91,7 @@ class LaplaceInference(AbstractInference):
         network = problem.build(jax.random.key(0))
         if isinstance(network, nn.Hierarchical):
             raise ValueError(f"{how} requires normal priors; use {argument('prior', 'gaussian')}, or {others}")
-        prior_variances_of(how, network, ("*log_noise", "*log_spacings"), 1.0, problem.priors)
+        prior_variances_of(how, network, (NOISE, SPACINGS), 1.0, problem.priors)
         if not isinstance(problem.likelihood, nn.CategoricalLikelihood | nn.GaussianLikelihood):
             raise ValueError(
                 f"{how} needs classes or normal noise of one size; use {argument('likelihood', 'gaussian')}, or "
