@@ -190,8 +190,9 @@ def _of_real_numbers(model: Any, data: LabelledTable, rows: Judged) -> dict[str,
     x, observed = data.train
     is_log = model.likelihood == "log-normal"
     observed = np.log(observed) if is_log else observed
-    linear = BayesianRidge().fit(_completed(x, x), (observed - centre) / spread, data.train_weights)
-    mean, deviation = linear.predict(_completed(x, rows.inputs), return_std=True)
+    x, new = _completed(x, data.train_weights, rows.inputs)
+    linear = BayesianRidge().fit(x, (observed - centre) / spread, data.train_weights)
+    mean, deviation = linear.predict(new, return_std=True)
     alone = Normal(np.full(len(rows.targets), centre), np.full(len(rows.targets), spread))
     law = log_normal if is_log else lambda normal: normal
     name = f"linear model (ridge{', of logarithms' * is_log})"
@@ -203,8 +204,8 @@ def _of_counts(model: Any, data: LabelledTable, rows: Judged) -> dict[str, Any]:
     x, observed = data.train
     total = len(x) if data.train_weights is None else data.train_weights.sum()
     poisson = PoissonRegressor(alpha=1.0 / total, max_iter=_MOST_STEPS)
-    linear = poisson.fit(_completed(x, x), observed, data.train_weights)
-    rates = linear.predict(_completed(x, rows.inputs))
+    x, new = _completed(x, data.train_weights, rows.inputs)
+    rates = poisson.fit(x, observed, data.train_weights).predict(new)
     alone = np.full(len(rows.targets), np.average(observed, weights=data.train_weights))
     return {"linear model (Poisson)": stats.poisson(rates), "mean alone": stats.poisson(alone)}
 
@@ -217,11 +218,12 @@ def _of_classes(model: Any, data: LabelledTable) -> Results:
     is_known = np.isin(observed, model.classes_)
     x, labels = x[is_known], np.searchsorted(model.classes_, observed[is_known])
     weights = np.ones(len(labels)) if data.train_weights is None else data.train_weights[is_known]
-    logistic = LogisticRegression(max_iter=_MOST_STEPS).fit(_completed(x, x), labels, weights)
+    x, new = _completed(x, weights, rows.inputs)
+    logistic = LogisticRegression(max_iter=_MOST_STEPS).fit(x, labels, weights)
     shares = np.bincount(labels, weights, minlength=len(model.classes_)) / weights.sum()
     probabilities = {
         NETWORK: parts.probabilities,
-        "logistic regression": logistic.predict_proba(_completed(x, rows.inputs)),
+        "logistic regression": logistic.predict_proba(new),
         "base rates": np.tile(shares, (len(y), 1)),
     }
     quantities = {
@@ -237,10 +239,11 @@ def _of_classes(model: Any, data: LabelledTable) -> Results:
     return Results(rows, scores, parts, probabilities=probabilities)
 
 
-def _completed(fitted: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Inputs standardised with the fitted ones, with the mean in missing cells."""
-    center, spread = moments(fitted)
-    return np.nan_to_num((inputs - center) / spread)
+def _completed(fitted: np.ndarray, weights: np.ndarray | None, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fitted and other inputs, standardised with the fitted ones, with the mean in missing cells."""
+    center, spread = moments(fitted, weights)
+    first, second = (np.nan_to_num((inputs - center) / spread) for inputs in (fitted, others))
+    return first, second
 
 
 def answer(found: Results, target: str) -> str:
