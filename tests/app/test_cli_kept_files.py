@@ -235,7 +235,7 @@ def test_a_run_that_another_version_would_continue_is_read_here(run, monkeypatch
         other.setattr("geodax.run.identity.first_difference", lambda *_: ("log density", [1.0], [2.0]))
         assert main(["resume", str(run), "--num-samples", "30", "--no-progress"]) == 1
     words = said(capsys)
-    assert "is a run of a version of geodax" in words
+    assert "was made by another version of geodax" in words
     assert "another folder" not in words
     assert json.loads((run / "config.json").read_text())["options"]["num_samples"] == 20
     assert contents(run / "posterior.zarr") == before

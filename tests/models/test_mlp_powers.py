@@ -33,6 +33,16 @@ def test_skewed_columns_become_nearly_normal_and_others_stay(columns):
     assert found.power[1] > 1.5
 
 
+def test_only_clear_tails_are_shortened(columns):
+    """Catches powers of mild skewness, of the spike of one value, and of three equally spaced values."""
+    generator = np.random.default_rng(1)
+    spike = np.where(generator.uniform(size=400) < 0.6, 0.0, np.exp(3 + generator.standard_normal(400)))
+    others = np.column_stack([generator.gamma(8, 1, 400), spike, np.arange(400) % 3.0])
+    np.testing.assert_array_equal(find_powers(others).power, 1.0)
+    bent = find_powers(columns)(columns)[:, 0]
+    assert abs(stats.skew(bent)) < 1.0  # around the median alone it is 2.2 or more
+
+
 def test_transforms_are_monotone_beyond_the_data_and_keep_missing_cells(columns):
     """Catches the two branches joined with a jump, and a logarithm that ends at the smallest value."""
     found = find_powers(columns)

@@ -24,12 +24,11 @@ from geodax.app.tables.read import Table
 from geodax.data.errors import counted, listed
 from geodax.diagnostics.findings import Finding, check, summarize
 from geodax.models.mlp.classifier import BayesianMLPClassifier
-from geodax.models.mlp.regressor import COUNTS, BayesianMLPRegressor
+from geodax.models.mlp.regressor import COUNTS, SYMMETRIC, BayesianMLPRegressor
 from geodax.models.unit_network.functions import moments
 
 _AROUND_NETWORKS = ("laplace", "multi-swag")  # inferences whose draws are independent
 _COVERAGE = 0.9
-_SYMMETRIC = ("gaussian", "heteroscedastic", "student-t")
 _SKEWED = 1.0  # skewness
 _ROUNDING = 1e-4  # of a computed column, in its standard deviations
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 500  # of a regression that looks for one
@@ -218,7 +217,7 @@ class RegressorRun(AbstractMLPRun):
             if known := _determining(x, y):
                 inputs = listed(list(dict.fromkeys(data.sources[k] for k in known)))
                 notes.append(f"{name!r} is a sum of multiples of {inputs}. Columns computed from it need --drop.")
-            elif model.likelihood in _SYMMETRIC and (better := _better_likelihood(y)):
+            elif model.likelihood in SYMMETRIC and (better := _better_likelihood(y)):
                 middle, largest = number_text(np.median(y)), number_text(y.max())
                 notes.append(
                     f"{name!r} is very skewed: median {middle}, largest value {largest}. Try --likelihood {better}."

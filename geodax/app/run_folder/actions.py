@@ -187,9 +187,8 @@ def resume_run(
             result = _run(run, config, devices, progress, say, begun=begun)
         except OtherRunError as error:  # table and options are those of the folder
             raise RunFolderError(
-                f"{run} is a run of a version of geodax, or of its libraries, whose {config['model']} cannot be "
-                "continued here. `geodax show`, `report` and `predict` read it. Continue with that version, or fit "
-                "again."
+                f"{run} was made by another version of geodax or its libraries, and this version cannot continue it. "
+                "`geodax show`, `report` and `predict` read it. Continue with that version, or fit again."
             ) from error
         return dataclasses.replace(result, notes=(*notes, *result.notes))
 

@@ -81,16 +81,13 @@ def find_powers(values: Float[np.ndarray, "rows columns"], weights: Float[np.nda
     gaps = np.diff(np.sort(x, axis=0), axis=0)
     resolution = np.nanmin(np.where(gaps > 0, gaps, np.nan), axis=0)
     unit = np.where(high > low, high - low, moments(x, own_weights)[1])
-    from_zero = (
-        np.where(is_positive, 0.0, middle),
-        np.where(is_positive, np.maximum(_SHARE * typical, resolution), unit),
-    )
+    step = np.where(is_positive, np.maximum(_SHARE * typical, resolution), unit)
     total = w.sum(axis=0)
     has_tail = (w * (x == middle)).sum(axis=0) <= 0.5 * total  # the skewness is not that of one value
     found, best = no_powers(x.shape[1]), np.maximum(0.5 * np.log(np.maximum(total, 1.0)), _LEAST_GAIN * total)
     for origin, scale, powers, is_apt in (
         (middle, unit, _ANY, has_tail),
-        (*from_zero, _BELOW_ONE, has_tail & is_positive),
+        (np.where(is_positive, 0.0, middle), step, _BELOW_ONE, has_tail & is_positive),
     ):
         z = np.nan_to_num((x - origin) / scale)
         plain = _log_likelihood(z, w, 1.0)

@@ -22,7 +22,8 @@ from geodax.predict.mixtures import Mixture, as_levels
 from geodax.predict.numbers import NumberPredictions, log_normal, numbers_from_distributions
 
 COUNTS = ("poisson", "negative-binomial")
-_REAL = ("gaussian", "heteroscedastic", "student-t", "log-normal")
+SYMMETRIC = ("gaussian", "heteroscedastic", "student-t")
+_REAL = (*SYMMETRIC, "log-normal")
 _LARGEST_COUNT = 2**24  # larger integers are not exact in single precision
 
 
