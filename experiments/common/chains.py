@@ -33,7 +33,7 @@ class Plan:
         algorithm: The sampler, ``init`` and ``step``.
         batches: Its data; iteration i takes batch i.
         num_steps: Iterations.
-        stretch: Iterations between two looks from outside; divides all other numbers of iterations.
+        chunk: Iterations between two looks from outside; divides all other numbers of iterations.
         observe: From a position to arrays that are summed over draws; None where no draws are taken.
         first_draw: Iterations before the first draw.
         every: Iterations between draws.
@@ -49,7 +49,7 @@ class Plan:
     algorithm: Any
     batches: Batches
     num_steps: int
-    stretch: int
+    chunk: int
     observe: Callable[[Any], Any] | None = None
     first_draw: int = 0
     every: int = 1
@@ -64,9 +64,9 @@ class Plan:
         counts = {"num_steps": self.num_steps, "look_every": self.look_every, "then_at": self.then_at}
         if self.observe is not None:
             counts |= {"first_draw": self.first_draw, "every": self.every}
-        wrong = {name: count for name, count in counts.items() if count % self.stretch}
+        wrong = {name: count for name, count in counts.items() if count % self.chunk}
         if wrong:
-            raise ValueError(f"Plan: a stretch of {self.stretch} iterations must divide {wrong}.")
+            raise ValueError(f"Plan: a chunk of {self.chunk} iterations must divide {wrong}.")
 
 
 @dataclasses.dataclass
@@ -78,28 +78,28 @@ class Chains:
         sums: Sums over draws, None without draws.
         num_draws: Draws in them.
         curve: For each look the iteration and what was seen.
-        seconds_a_stretch: Wall time of each stretch of iterations, draws and looks not counted.
-        cpu_seconds_a_stretch: Time of the processor.
-        failed_at: For each seed the end of the first stretch in which a number was not finite, or None.
+        seconds_a_chunk: Wall time of each chunk of iterations, draws and looks not counted.
+        cpu_seconds_a_chunk: Time of the processor.
+        failed_at: For each seed the end of the first chunk in which a number was not finite, or None.
     """
 
     positions: Any
     sums: Any
     num_draws: int
     curve: list[dict[str, Any]]
-    seconds_a_stretch: list[float]
-    cpu_seconds_a_stretch: list[float]
+    seconds_a_chunk: list[float]
+    cpu_seconds_a_chunk: list[float]
     failed_at: list[int | None]
 
     def seconds(self, num_steps: int) -> dict[str, float]:
         """Seconds for so many iterations: the median by the clock, and the least of the processor's."""
-        stretches = num_steps / self._stretch
+        chunks = num_steps / self._chunk
         return {
-            "seconds": float(np.median(self.seconds_a_stretch[1:] or [np.nan]) * stretches),
-            "cpu_seconds": float(np.min(self.cpu_seconds_a_stretch[1:] or [np.nan]) * stretches),
+            "seconds": float(np.median(self.seconds_a_chunk[1:] or [np.nan]) * chunks),
+            "cpu_seconds": float(np.min(self.cpu_seconds_a_chunk[1:] or [np.nan]) * chunks),
         }
 
-    _stretch: int = 1
+    _chunk: int = 1
 
 
 def run_chains(
@@ -130,7 +130,7 @@ def run_chains(
         shapes = jax.eval_shape(over_seeds(plan.observe), states.position)
         sums = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     found = Chains(positions, sums, 0, [], [], [], [None] * len(seeds))
-    found._stretch = plan.stretch
+    found._chunk = plan.chunk
     start = 0
     if checkpoint is not None and checkpoint.exists():
         (states, sums), facts = _read(checkpoint, (states, sums))
@@ -147,7 +147,7 @@ def run_chains(
             lambda sums, positions: jax.tree.map(jnp.add, sums, over_seeds(observe)(positions)), donate_argnums=0
         )
     saved_at = time.monotonic()
-    for begin in range(start, plan.num_steps, plan.stretch):
+    for begin in range(start, plan.num_steps, plan.chunk):
         if plan.between is not None and begin == plan.then_at:
             states = jax.jit(over_seeds(plan.between))(states)
         clock, processor = time.perf_counter(), time.process_time()
@@ -155,9 +155,9 @@ def run_chains(
             states, keys, plan.batches.data, jnp.int32(begin)
         )
         is_finite = np.asarray(is_finite)
-        found.seconds_a_stretch.append(round(time.perf_counter() - clock, 5))
-        found.cpu_seconds_a_stretch.append(round(time.process_time() - processor, 5))
-        end = begin + plan.stretch
+        found.seconds_a_chunk.append(round(time.perf_counter() - clock, 5))
+        found.cpu_seconds_a_chunk.append(round(time.process_time() - processor, 5))
+        end = begin + plan.chunk
         found.failed_at = [
             end if at is None and not fine else at for at, fine in zip(found.failed_at, is_finite, strict=True)
         ]
@@ -179,7 +179,7 @@ def run_chains(
 
 
 def _advance(plan: Plan, algorithm: Any, over_seeds: Callable) -> Callable:
-    """A compiled stretch of iterations: states, keys, data and the first iteration to states and whether all is finite."""
+    """A compiled chunk of iterations: states, keys, data and the first iteration to states and whether all is finite."""
 
     def advance(state, key, data, start):
         def step(offset, carry):
@@ -195,7 +195,7 @@ def _advance(plan: Plan, algorithm: Any, over_seeds: Callable) -> Callable:
         key_versions = jax.random.fold_in(key, _VERSIONS)
 
         # a GPU runs loops of known length without asking after each pass
-        return jax.lax.fori_loop(0, plan.stretch, step, (state, jnp.asarray(True)))
+        return jax.lax.fori_loop(0, plan.chunk, step, (state, jnp.asarray(True)))
 
     return jax.jit(over_seeds(advance, (0, 0, None, None)), donate_argnums=0)
 
@@ -221,7 +221,7 @@ def _together(count: int) -> Callable:
 
 
 def _facts(found: Chains) -> dict[str, Any]:
-    names = ("num_draws", "curve", "seconds_a_stretch", "cpu_seconds_a_stretch", "failed_at")
+    names = ("num_draws", "curve", "seconds_a_chunk", "cpu_seconds_a_chunk", "failed_at")
     return {name: getattr(found, name) for name in names}
 
 

@@ -65,12 +65,12 @@ def measure(config: Config, labels: Labels) -> Figures:
     counts = counted(config.data, config.minutes).counts
     prior = NetworkPrior(labels["eigenvalue_scale"], intercept_scale=5.0 if labels["intercept"] else None)
     law = labels["law"]
-    everything = observations(counts, law=law)
+    everything = observations(counts, likelihood=law)
     held_out, runners_up = [], []
     for fold in range(config.folds):
         kept = counts.copy()
         kept[fold :: config.folds] = np.nan
-        data = observations(kept, law=law)
+        data = observations(kept, likelihood=law)
         modes = find_modes(
             data, config.n_states, labels["rank"], prior, num_starts=config.num_starts, seed=labels["seed"]
         )

@@ -115,7 +115,7 @@ def measure(config: Config, labels: Labels) -> Figures:
         progress=lambda _: clock.append(time.process_time()),
     )
     if labels["part"] == "time":
-        # from the end of the first stretch, which is one iteration
+        # from the end of the first chunk, which is one iteration
         return {"cpu_seconds": clock[-1] - clock[0], "gradients": int(run["sample_stats"]["n_steps"].sum())}
     stats = run["sample_stats"]
     return truth.worth(run["posterior"]["position"].values) | {

@@ -183,7 +183,7 @@ def sample(
         algorithm if inner == 1 else _InnerBatches(algorithm, inner),
         classifiers.batches_of(images, config.batch_size * inner),
         num_steps=config.num_steps,
-        stretch=int(np.gcd.reduce([config.num_burn, config.every, config.num_steps, 100])),
+        chunk=int(np.gcd.reduce([config.num_burn, config.every, config.num_steps, 100])),
         observe=classifiers.probabilities(images.test),
         first_draw=config.num_burn,
         every=config.every,

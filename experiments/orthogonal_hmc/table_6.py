@@ -189,7 +189,7 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
         ),
         batches,
         num_steps=config.epochs * num_an_epoch,
-        stretch=num_an_epoch,
+        chunk=num_an_epoch,
         look=look,
         look_every=num_an_epoch,
     )
@@ -200,7 +200,7 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
         gx.sghmc(posterior, manifold=manifold, step_size=config.step_size, friction=FRICTION),
         batches,
         num_steps=config.num_steps,
-        stretch=int(np.gcd.reduce([config.num_burn, config.every, config.num_steps])),
+        chunk=int(np.gcd.reduce([config.num_burn, config.every, config.num_steps])),
         observe=lambda position: entries(position, users, items),
         first_draw=config.num_burn,
         every=config.every,

@@ -153,7 +153,7 @@ def run_sgrld(
         batch_norm.sampler_of(algorithm_of, starts[0], is_frozen=False),
         batches,
         num_steps=epochs * num_an_epoch,
-        stretch=int(np.gcd.reduce([num_burn, thinning, num_an_epoch])),
+        chunk=int(np.gcd.reduce([num_burn, thinning, num_an_epoch])),
         observe=predict,
         first_draw=num_burn,
         every=thinning,

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax.geometry import distributions as laws
+from geodax.geometry import distributions
 from geodax.geometry.transforms import AbstractTransform, Givens
 
 
@@ -74,13 +74,13 @@ def stiefel_uniform(name: str, n: int, p: int, *, chart: AbstractTransform | Non
         RuntimeError: If JAX computes in single precision.
     """
     pm, _ = _pymc()
-    law = laws.StiefelUniform(n, p)
+    distribution = distributions.StiefelUniform(n, p)
 
     def logp(value: Any, like: Any) -> Any:
         return 0.0 * value.sum()
 
     def random(like: Any, rng: Any = None, size: Any = None) -> np.ndarray:
-        return np.asarray(law.sample(_key(rng), () if size is None else tuple(size)))
+        return np.asarray(distribution.sample(_key(rng), () if size is None else tuple(size)))
 
     return _variable(pm, name, np.zeros((n, p)), logp, random, chart, options)
 
@@ -104,13 +104,13 @@ def matrix_langevin(name: str, f: Any, *, chart: AbstractTransform | None = None
     """
     pm, _ = _pymc()
     f = np.asarray(f, float)
-    law = laws.MatrixLangevin(f)
+    distribution = distributions.MatrixLangevin(f)
 
     def logp(value: Any, f: Any) -> Any:
         return (f * value).sum(axis=(-2, -1))
 
     def random(f: Any, rng: Any = None, size: Any = None) -> np.ndarray:
-        return np.asarray(law.sample(_key(rng), () if size is None else tuple(size)))
+        return np.asarray(distribution.sample(_key(rng), () if size is None else tuple(size)))
 
     return _variable(pm, name, f, logp, random, chart, options)
 
@@ -175,7 +175,7 @@ def _start(transform: AbstractTransform) -> np.ndarray:
 
 
 def _redundant(transform: AbstractTransform) -> np.ndarray:
-    x = laws.StiefelUniform(transform.n, transform.p).sample(jax.random.key(0))
+    x = distributions.StiefelUniform(transform.n, transform.p).sample(jax.random.key(0))
     return np.asarray(transform.inverse(x))
 
 

@@ -134,11 +134,11 @@ class HadamardWeight(eqx.Module):
     def parts(self, key: PRNGKey | None) -> tuple[Array, Array, Array]:
         """Return S_1, g and S_2, drawn using the key, or their means without one."""
         if isinstance(self.s1, AbstractFamily) and isinstance(self.s2, AbstractFamily):
-            laws = (self.s1, self.g, self.s2)
+            factors = (self.s1, self.g, self.s2)
             if key is None:
-                s1, g, s2 = (law.location for law in laws)
+                s1, g, s2 = (factor.location for factor in factors)
             else:
-                s1, g, s2 = (law.sample(k) for law, k in zip(laws, jax.random.split(key, 3), strict=True))
+                s1, g, s2 = (factor.sample(k) for factor, k in zip(factors, jax.random.split(key, 3), strict=True))
             return s1, g, s2
         s1, s2 = cast(tuple[Array, Array], (self.s1, self.s2))
         return s1, self.g.location if key is None else self.g.sample(key), s2

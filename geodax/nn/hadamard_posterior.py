@@ -56,8 +56,8 @@ def with_vectors(network: PyTree, vectors: list[Array]) -> Any:
     Returns:
         The network.
     """
-    laws = [Point(vector) for vector in vectors]
-    return eqx.tree_at(lambda tree: [weight.g for weight in _weights(tree)], network, laws)
+    points = [Point(vector) for vector in vectors]
+    return eqx.tree_at(lambda tree: [weight.g for weight in _weights(tree)], network, points)
 
 
 def _weights(network: PyTree) -> list[HadamardWeight]:

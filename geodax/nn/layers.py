@@ -140,8 +140,8 @@ class LowRankLinear(AbstractStructured):
         key_left, key_right, key_scales = jax.random.split(key, 3)
         self.left = orthonormal(key_left, out_features, rank, dtype)
         self.right = orthonormal(key_right, in_features, rank, dtype)
-        law = SingularValues(out_features, in_features)
-        self.log_gaps = law.sample(key_scales, jnp.zeros(rank, dtype))
+        prior = SingularValues(out_features, in_features)
+        self.log_gaps = prior.sample(key_scales, jnp.zeros(rank, dtype))
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
         self.in_features, self.out_features = in_features, out_features
 

@@ -37,7 +37,7 @@ from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear
 from geodax.nn.structure import is_structured
 
 Pattern = str | Callable[[str, tuple[int, ...]], bool]
-Law = AbstractPrior | AbstractHierarchicalPrior
+Prior = AbstractPrior | AbstractHierarchicalPrior
 
 VALUE = ".value"  # ends the paths of the variables of Flax NNX
 _NORMS = (eqx.nn.LayerNorm, eqx.nn.RMSNorm)  # their weights may have any number of axes
@@ -99,7 +99,7 @@ class Priors(eqx.Module):
         >>> posterior = gx.Posterior(log_prior=priors, ...)  # doctest: +SKIP
     """
 
-    rules: tuple[tuple[Pattern, Law], ...] = eqx.field(static=True)
+    rules: tuple[tuple[Pattern, Prior], ...] = eqx.field(static=True)
 
     def __init__(self, rules: Sequence[Any] | None = None):
         """See the class.
@@ -112,7 +112,7 @@ class Priors(eqx.Module):
             raise TypeError(f"Priors: expected a list of rules, found {_checks.described(rules)}.")
         for rule in rules:
             is_pair = isinstance(rule, tuple) and len(rule) == 2
-            if not is_pair or not (isinstance(rule[0], str) or callable(rule[0])) or not _is_law(rule[1]):
+            if not is_pair or not (isinstance(rule[0], str) or callable(rule[0])) or not _is_prior(rule[1]):
                 raise TypeError(
                     "Priors: a rule is a pair of a pattern (a string such as '*.bias', or a function of path and "
                     f"shape) and a distribution such as nn.Gaussian(1.0), found {rule!r}."
@@ -133,16 +133,16 @@ class Priors(eqx.Module):
         """
         network, scales = _parts(position)
         total = None
-        for path, array, law in self._governed(network):
-            if isinstance(law, AbstractHierarchicalPrior):
+        for path, array, prior in self._governed(network):
+            if isinstance(prior, AbstractHierarchicalPrior):
                 if path not in scales:
                     raise ValueError(
                         f"Priors: the prior of {path} has scales that are parameters, but the position does not "
                         "contain them; start from priors.extend(network)."
                     )
-                value = law.log_density(array, scales[path])
+                value = prior.log_density(array, scales[path])
             else:
-                value = law.log_density(array)
+                value = prior.log_density(array)
             total = value if total is None else total + value.astype(total.dtype)
         if total is None:
             raise ValueError("Priors: the network holds no array.")
@@ -158,9 +158,9 @@ class Priors(eqx.Module):
             A :class:`Hierarchical`, or the network itself if no prior is hierarchical.
         """
         scales = {
-            path: law.initial_scales(array)
-            for path, array, law in self._governed(network)
-            if isinstance(law, AbstractHierarchicalPrior)
+            path: prior.initial_scales(array)
+            for path, array, prior in self._governed(network)
+            if isinstance(prior, AbstractHierarchicalPrior)
         }
         return Hierarchical(network, scales) if scales else network
 
@@ -176,17 +176,17 @@ class Priors(eqx.Module):
         """
         network, scales = _parts(like)
         arrays, drawn_scales = [], {}
-        for i, (path, array, law) in enumerate(self._governed(network)):
+        for i, (path, array, prior) in enumerate(self._governed(network)):
             part = jax.random.fold_in(key, i)
-            if isinstance(law, AbstractHierarchicalPrior):
-                drawn, drawn_scales[path] = law.sample(part, array)
+            if isinstance(prior, AbstractHierarchicalPrior):
+                drawn, drawn_scales[path] = prior.sample(part, array)
             else:
-                drawn = law.sample(part, array)
+                drawn = prior.sample(part, array)
             arrays.append(drawn)
         drawn_network = jax.tree.structure(network).unflatten(arrays)
         return Hierarchical(drawn_network, drawn_scales) if scales else drawn_network
 
-    def describe(self, network: PyTree) -> list[tuple[str, tuple[int, ...], Law]]:
+    def describe(self, network: PyTree) -> list[tuple[str, tuple[int, ...], Prior]]:
         """List the distribution of each array.
 
         Args:
@@ -195,7 +195,7 @@ class Priors(eqx.Module):
         Returns:
             ``(path, shape, distribution)`` for each array, with the number that ``"fan_in"`` is for it.
         """
-        return [(path, array.shape, law) for path, array, law in self._governed(_parts(network)[0])]
+        return [(path, array.shape, prior) for path, array, prior in self._governed(_parts(network)[0])]
 
     def variances(self, network: PyTree) -> list[float | None]:
         """Return the variance of each array's prior, None where it is not normal with mean 0.
@@ -207,20 +207,26 @@ class Priors(eqx.Module):
             One entry for each array.
         """
         return [
-            resolve_scale(law.scale, shape, "Gaussian") ** 2 if isinstance(law, Gaussian) and law.mean == 0 else None
-            for _, shape, law in self.describe(network)
+            resolve_scale(prior.scale, shape, "Gaussian") ** 2
+            if isinstance(prior, Gaussian) and prior.mean == 0
+            else None
+            for _, shape, prior in self.describe(network)
         ]
 
-    def _governed(self, network: PyTree) -> list[tuple[str, Array, Law]]:
+    def _governed(self, network: PyTree) -> list[tuple[str, Array, Prior]]:
         named = _named_arrays(network)
         self._check_rules([(path, array.shape, own is not None) for path, array, own, *_ in named])
         governed = [
-            (path, array, _by_name(self._law(path, array, own), path, array.shape, is_norm=is_norm, stacked=stacked))
+            (
+                path,
+                array,
+                _by_name(self._prior_of(path, array, own), path, array.shape, is_norm=is_norm, stacked=stacked),
+            )
             for path, array, own, is_norm, stacked in named
         ]
         paths = [path for path, _, _ in governed]
-        for path, _, law in governed:
-            if isinstance(law, AbstractHierarchicalPrior) and paths.count(path) > 1:
+        for path, _, prior in governed:
+            if isinstance(prior, AbstractHierarchicalPrior) and paths.count(path) > 1:
                 raise ValueError(
                     f"Priors: {paths.count(path)} arrays are named {path!r}, so the scale parameters of their prior "
                     "are ambiguous; rename one of them, for instance a key that contains a dot."
@@ -235,17 +241,17 @@ class Priors(eqx.Module):
         if structure in checked or all(path.split(".")[-1] == "log_noise" for path, _, _ in arrays):
             return
         paths, unmet = [path for path, _, _ in arrays], []
-        for pattern, law in self.rules:
+        for pattern, prior in self.rules:
             if not isinstance(pattern, str) or set(pattern) == {"*"}:
                 continue
             met = [(path, is_own) for path, shape, is_own in arrays if meets(pattern, path, shape)]
-            if any(is_own == isinstance(law, AbstractStructuredPrior) for _, is_own in met):
+            if any(is_own == isinstance(prior, AbstractStructuredPrior) for _, is_own in met):
                 continue
             if any(sign in pattern for sign in "*?["):
                 # a rule for the noise is allowed if the noise is known
                 unmet += [] if pattern.endswith("log_noise") else [pattern]
             elif met:
-                raise ValueError(f"Priors: the rule for {pattern!r} cannot apply: {_mismatch(law, is_own=met[0][1])}")
+                raise ValueError(f"Priors: the rule for {pattern!r} cannot apply: {_mismatch(prior, is_own=met[0][1])}")
             else:
                 raise ValueError(
                     f"Priors: the rule for {pattern!r} matches no array{nearest(pattern, paths)}; the network has "
@@ -260,11 +266,11 @@ class Priors(eqx.Module):
                 "ordinary distribution skip orthonormal weights and singular values.)"
             )
 
-    def _law(self, path: str, array: Array, own: AbstractStructuredPrior | None) -> Law:
-        for pattern, law in self.rules:
-            is_fit = isinstance(law, AbstractStructuredPrior) == (own is not None)
+    def _prior_of(self, path: str, array: Array, own: AbstractStructuredPrior | None) -> Prior:
+        for pattern, prior in self.rules:
+            is_fit = isinstance(prior, AbstractStructuredPrior) == (own is not None)
             if is_fit and meets(pattern, path, array.shape):
-                return law
+                return prior
         if own is None:
             raise ValueError(
                 f"Priors: no rule matches {path or 'the array'} of shape {array.shape}; add a rule for '*'."
@@ -322,17 +328,17 @@ def _num_axes(node: object, field: str, found: int) -> int:
     return found
 
 
-def _by_name(law: Law, path: str, shape: tuple[int, ...], *, is_norm: bool, stacked: int) -> Law:
+def _by_name(prior: Prior, path: str, shape: tuple[int, ...], *, is_norm: bool, stacked: int) -> Prior:
     """Replace ``"fan_in"`` by a number: the role of an array may differ from what its shape alone suggests."""
-    if stacked and not (isinstance(law, _OF_MEMBERS) or getattr(law, "local", False)):
+    if stacked and not (isinstance(prior, _OF_MEMBERS) or getattr(prior, "local", False)):
         raise ValueError(
             f"Priors: {path} of shape {shape} is a stack of arrays of shape {shape[stacked:]}, and "
-            f"{type(law).__name__} is the distribution of one of them; use jax.vmap(priors)(networks) for the log "
+            f"{type(prior).__name__} is the distribution of one of them; use jax.vmap(priors)(networks) for the log "
             "density of each network of a stack, and equinox.filter_vmap for its other methods."
         )
-    scale: Any = getattr(law, "scale", None)
-    if not isinstance(scale, str) or isinstance(law, AbstractStructuredPrior):
-        return law
+    scale: Any = getattr(prior, "scale", None)
+    if not isinstance(scale, str) or isinstance(prior, AbstractStructuredPrior):
+        return prior
     name = path.removesuffix(VALUE).rpartition(".")[2]
     if is_norm or name == "bias":
         named = 1.0
@@ -341,12 +347,12 @@ def _by_name(law: Law, path: str, shape: tuple[int, ...], *, is_norm: bool, stac
         named = fan_in_scale(inner) if len(inner) > 1 else 1.0
     else:
         named = resolve_scale(scale, shape, "Priors")
-    changed: Any = law
+    changed: Any = prior
     return dataclasses.replace(changed, scale=named)
 
 
-def _mismatch(law: Law, *, is_own: bool) -> str:
-    name = type(law).__name__
+def _mismatch(prior: Prior, *, is_own: bool) -> str:
+    name = type(prior).__name__
     if is_own:
         return (
             f"the array is orthonormal or a set of singular values, and {name} is a distribution of free arrays. Leave "
@@ -366,5 +372,5 @@ def meets(pattern: Pattern, path: str, shape: tuple[int, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for name in (path, path.removesuffix(VALUE)))
 
 
-def _is_law(law: Any) -> bool:
-    return isinstance(law, (AbstractPrior, AbstractHierarchicalPrior))
+def _is_prior(prior: Any) -> bool:
+    return isinstance(prior, (AbstractPrior, AbstractHierarchicalPrior))

@@ -98,7 +98,7 @@ def variational(
         raise TypeError(f"variational: local must be True or False, found {_checks.described(local)}.")
     _require_free_layers(network, inference)
     dense, convolution = _KINDS[inference]
-    laws = {path: law for path, _, law in priors.describe(network)} if priors else {}
+    priors_ = {path: prior for path, _, prior in priors.describe(network)} if priors else {}
     named, structure = jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_layer)
     nodes = [node for _, node in named]
     paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in named]
@@ -112,7 +112,7 @@ def variational(
         return {"local": bool(local) and not any(place[: len(path)] == path for path in attentions)}
 
     def replaced(place: Any, path: str, node: Any, key: PRNGKey) -> Any:
-        variances = _variances(path, node, laws)
+        variances = _variances(path, node, priors_)
         own = options if inference == "whvi" else variances | options
         if isinstance(node, Linear):
             inputs, outputs = (1 if size == "scalar" else size for size in (node.in_features, node.out_features))
@@ -180,22 +180,22 @@ def realize(network: PyTree, like: PyTree, key: PRNGKey | None = None) -> Any:
     return structure.unflatten([drawn(*parts) for parts in zip(places, nodes, keys, strict=True)])
 
 
-def _variances(path: str, node: Any, laws: Mapping[str, Any]) -> dict[str, float]:
+def _variances(path: str, node: Any, priors_: Mapping[str, Any]) -> dict[str, float]:
     """Prior variances of a layer's weight and bias from the priors of its arrays."""
-    if not laws or not _is_layer(node):
+    if not priors_ or not _is_layer(node):
         return {}
     found = {}
     for name, option in (("weight", "prior_variance"), ("bias", "bias_prior_variance")):
         array = getattr(node, name)
         if array is None:
             continue
-        law = laws[f"{path}.{name}" if path else name]
-        if not isinstance(law, Gaussian) or law.mean != 0:
+        prior = priors_[f"{path}.{name}" if path else name]
+        if not isinstance(prior, Gaussian) or prior.mean != 0:
             raise ValueError(
                 f"variational: the prior of {path}.{name} must be nn.Gaussian with mean 0 for this inference, found "
-                f"{law!r}."
+                f"{prior!r}."
             )
-        found[option] = resolve_scale(law.scale, array.shape, "Gaussian") ** 2
+        found[option] = resolve_scale(prior.scale, array.shape, "Gaussian") ** 2
     return found
 
 

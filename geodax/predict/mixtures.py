@@ -135,35 +135,35 @@ class Mixture(NamedTuple):
         return self.distribution(*(parameter[:, rows] for parameter in self.parameters))
 
 
-def draw_from(law: Any, generator: np.random.Generator) -> np.ndarray:
+def draw_from(distribution: Any, generator: np.random.Generator) -> np.ndarray:
     """Draw one value from each of an array of distributions."""
-    return np.asarray(law.rvs(size=np.shape(law.mean()), random_state=generator), np.float64)
+    return np.asarray(distribution.rvs(size=np.shape(distribution.mean()), random_state=generator), np.float64)
 
 
 def _count_quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.ndarray:
-    law = at(block)
+    distribution = at(block)
     if level in (0.0, 1.0):
-        return _end(law, level)
-    each = law.ppf(level)
+        return _end(distribution, level)
+    each = distribution.ppf(level)
     below, found = each.min(axis=0) - 1.0, each.max(axis=0)
     while (open := found - below > 1.0).any():
         middle = np.floor(0.5 * (below + found))
-        is_enough = law.cdf(middle).mean(axis=0) >= level
+        is_enough = distribution.cdf(middle).mean(axis=0) >= level
         found, below = np.where(open & is_enough, middle, found), np.where(open & ~is_enough, middle, below)
     return found
 
 
-def _end(law: Any, level: float) -> np.ndarray:
+def _end(distribution: Any, level: float) -> np.ndarray:
     """The least or largest value of the support of each mixture."""
-    end = law.support()[int(level)]
-    return np.broadcast_to(end, np.shape(law.mean()))[0].astype(np.float64)
+    end = distribution.support()[int(level)]
+    return np.broadcast_to(end, np.shape(distribution.mean()))[0].astype(np.float64)
 
 
 def _quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.ndarray:
-    law = at(block)
+    distribution = at(block)
     if level in (0.0, 1.0):
-        return _end(law, level)
-    each, means, deviations = law.ppf(level), law.mean(), law.std()
+        return _end(distribution, level)
+    each, means, deviations = distribution.ppf(level), distribution.mean(), distribution.std()
     low, high = each.min(axis=0), each.max(axis=0)
     width = high - low
     unit = np.minimum(width, np.where(np.isfinite(deviations), deviations, np.inf).min(axis=0))
@@ -174,10 +174,10 @@ def _quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.ndarra
     some = tuple(range(1, width.ndim))
     rows, step = np.flatnonzero((width > 0).any(axis=some)), 2.0 * width
     start = block.start or 0
-    law = law if len(rows) == len(width) else at(start + rows)
+    distribution = distribution if len(rows) == len(width) else at(start + rows)
     for _ in range(_MOST_ITERATIONS if len(rows) else 0):
         here, below, above = found[rows], low[rows], high[rows]
-        excess, density = law.cdf(here).mean(axis=0) - level, law.pdf(here).mean(axis=0)
+        excess, density = distribution.cdf(here).mean(axis=0) - level, distribution.pdf(here).mean(axis=0)
         below, above = np.where(excess < 0, here, below), np.where(excess < 0, above, here)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             new = here - excess / density
@@ -192,5 +192,5 @@ def _quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.ndarra
             break
         if is_open.mean() < 0.5:
             rows = rows[is_open]
-            law = at(start + rows)
+            distribution = at(start + rows)
     return found

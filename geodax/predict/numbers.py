@@ -101,8 +101,8 @@ def numbers_from_distributions(blocks: Iterable[Any], *, targets: np.ndarray | N
         ValueError: If there are no draws, or the blocks or the targets have different shapes.
     """
     count, mean, spread, aleatoric, log_density = 0, np.zeros(()), np.zeros(()), np.zeros(()), None
-    for law in blocks:
-        means = np.asarray(law.mean())
+    for distribution in blocks:
+        means = np.asarray(distribution.mean())
         if means.ndim < 2 or (count and mean.shape != means.shape[1:]):
             raise ValueError(
                 "numbers_from_distributions: expected distributions of one shape (draws, examples, ...), the same in "
@@ -113,13 +113,13 @@ def numbers_from_distributions(blocks: Iterable[Any], *, targets: np.ndarray | N
         shift = block_mean - mean
         spread = spread + ((means - block_mean) ** 2).sum(axis=0) + shift**2 * (count * number / (count + number))
         mean = mean + shift * (number / (count + number))
-        aleatoric = aleatoric + law.var().sum(axis=0)
+        aleatoric = aleatoric + distribution.var().sum(axis=0)
         count += number
         if targets is not None:
             values = _checks.numbers("numbers_from_distributions", "targets", targets)
             if values.shape != means.shape[1:]:
                 raise ValueError(f"Predictions have shape {means.shape[1:]}, but the targets {values.shape}.")
-            each = law.logpmf(values) if hasattr(law, "logpmf") else law.logpdf(values)
+            each = distribution.logpmf(values) if hasattr(distribution, "logpmf") else distribution.logpdf(values)
             block_density = special.logsumexp(each.reshape(*means.shape[:2], -1).sum(axis=2), axis=0)
             log_density = block_density if log_density is None else np.logaddexp(log_density, block_density)
     if not count:
@@ -129,11 +129,11 @@ def numbers_from_distributions(blocks: Iterable[Any], *, targets: np.ndarray | N
     return NumberPredictions(mean, aleatoric / count, spread / count, log_density, count)
 
 
-def log_normal(law: Normal) -> Any:
+def log_normal(distribution: Normal) -> Any:
     """Distributions of numbers whose logarithms are normal."""
     from scipy import stats  # takes half a second to import
 
-    return stats.lognorm(law.deviations, scale=np.exp(law.means))
+    return stats.lognorm(distribution.deviations, scale=np.exp(distribution.means))
 
 
 def require_finite(owner: str, is_finite: np.ndarray, first: int, expected: str) -> None:

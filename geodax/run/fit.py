@@ -6,6 +6,7 @@ the history, computes the validation bound, updates the progress bar, writes che
 
 import contextlib
 import functools
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +43,7 @@ from geodax.run.signals import stop_signals
 from geodax.run.split import Split, mesh_of, model_axes, require_same_devices, split_of
 from geodax.sgmcmc.schedules import as_schedule
 from geodax.vi.elbo import VariationalAlgorithm, ascent, elbo
+from geodax.vi.modules import has_posterior
 from geodax.vi.optimizers import Optimizer, adam
 
 _NUM_WINDOWS = 100
@@ -184,6 +186,14 @@ def fit(
             held=held,
             log_prior=log_prior,
         )
+        if log_prior is None and not has_posterior(network):
+            warnings.warn(
+                "vi.fit: no part of the network has a posterior, so this is maximum likelihood. Use variational layers "
+                "(gx.nn.WHVILinear, gx.nn.MeanFieldLinear), wrap the network (gx.vi.GaussianOver), or give log_prior= "
+                "for a mode of the posterior.",
+                UserWarning,
+                stacklevel=2,
+            )
     elif algorithm.num_data not in (None, num_data):
         raise ValueError(
             f"vi.fit: the algorithm was made with num_data={algorithm.num_data}, but the data have {num_data} "

@@ -188,6 +188,11 @@ def is_variational(node: object) -> bool:
     return isinstance(node, AbstractVariational)
 
 
+def has_posterior(network: PyTree) -> bool:
+    """Whether a pytree contains a variational module."""
+    return any(map(is_variational, jax.tree.leaves(network, is_leaf=is_variational)))
+
+
 def is_local(node: object) -> TypeGuard[AbstractLocal]:
     """Whether a node of a pytree is a module that draws its outputs instead of its weights."""
     return isinstance(node, AbstractLocal) and node.is_local
@@ -249,8 +254,7 @@ def draw(network: PyTree, key: PRNGKey, share: Any = None, num_shares: int = 1) 
         return node.sample(key) if isinstance(node, AbstractWhole) else node
 
     network = _replace(network, key_whole, drawn)
-    has_more = any(map(is_variational, jax.tree.leaves(network, is_leaf=is_variational)))
-    return Rows(network, key_rows, share, num_shares) if has_more else network
+    return Rows(network, key_rows, share, num_shares) if has_posterior(network) else network
 
 
 def total_kl(network: PyTree, *, key: PRNGKey | None = None) -> Scalar:

@@ -13,7 +13,7 @@ import numpy as np
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.vi.families import AbstractFamily, DiagonalGaussian, gaussian, normal
-from geodax.vi.modules import AbstractWhole, is_variational
+from geodax.vi.modules import AbstractWhole, has_posterior
 from geodax.vi.optimizers import rounded
 from geodax.vi.split_family import GaussianArrays
 
@@ -67,7 +67,7 @@ def same_positions(owner: str, network: PyTree) -> Callable[[PyTree], None]:
     """
 
     def require_plain(network: PyTree) -> None:
-        if any(is_variational(node) for node in jax.tree.leaves(network, is_leaf=is_variational)):
+        if has_posterior(network):
             raise TypeError(
                 f"{owner}: expected an ordinary network or position, to which it adds a posterior, found one that "
                 "already has posteriors (GaussianOver, variational layers); pass the original position or network, "
@@ -157,7 +157,10 @@ class GaussianOver(AbstractWhole):
         scale: The initial standard deviation.
         prior_variance: Variance of the normal prior of every entry, with mean 0; for ``"diagonal"`` also a tuple of one
             variance for each array with a posterior.
-        points: Shell patterns of the paths of arrays that are parameters without a posterior and without a prior.
+        log_prior: Any other prior, in place of ``prior_variance``: the normalised log density as a function of the
+            position. The divergence is then estimated from one draw.
+        points: Shell patterns of the paths of arrays that are parameters without a posterior, and without a prior other
+            than ``log_prior``.
         rank: Number of directions of ``"low-rank"``; None uses 4, or the number of entries if it is smaller.
 
     Example:
@@ -169,6 +172,7 @@ class GaussianOver(AbstractWhole):
     structure: Any = eqx.field(static=True)
     layout: tuple[tuple[tuple[int, ...], bool], ...] = eqx.field(static=True)
     prior_variance: float | tuple[float, ...] = eqx.field(static=True)
+    log_prior: Callable[[Position], Scalar] | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -177,6 +181,7 @@ class GaussianOver(AbstractWhole):
         *,
         scale: float = 0.1,
         prior_variance: float | tuple[float, ...] = 1.0,
+        log_prior: Callable[[Position], Scalar] | None = None,
         points: Sequence[str] = (),
         rank: int | None = None,
     ):
@@ -214,6 +219,12 @@ class GaussianOver(AbstractWhole):
             self.family = _family(uncertain, covariance, scale, rank)
         self.free = tuple(leaf for leaf, point in zip(leaves, is_point, strict=True) if point)
         self.layout = tuple((leaf.shape, point) for leaf, point in zip(leaves, is_point, strict=True))
+        if log_prior is not None and not callable(log_prior):
+            found = _checks.described(log_prior)
+            raise TypeError(f"GaussianOver: log_prior must be a function of the position, found {found}.")
+        if log_prior is not None and prior_variance != 1.0:
+            raise ValueError("GaussianOver: give one of log_prior and prior_variance.")
+        self.log_prior = log_prior
         self.prior_variance = checked if isinstance(prior_variance, tuple) else checked[0]
         if isinstance(prior_variance, tuple):
             if len(checked) != len(uncertain):
@@ -245,8 +256,13 @@ class GaussianOver(AbstractWhole):
         return self.family.log_prob(self.arranged(position)[0])
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the divergence from independent normal entries."""
-        return self.family.kl(self.prior_variances(), key=key)
+        """Compute the divergence from the prior, for ``log_prior`` an estimate that needs the key."""
+        if self.log_prior is None:
+            return self.family.kl(self.prior_variances(), key=key)
+        if key is None:
+            raise ValueError("GaussianOver: the divergence from log_prior is estimated from a draw; give key=.")
+        position = self.sample(key)
+        return self.log_prob(position) - _tree.widened(jnp.asarray(self.log_prior(position)))
 
     @property
     def is_split(self) -> bool:

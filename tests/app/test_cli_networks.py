@@ -378,3 +378,20 @@ def test_edges_are_found_by_the_names_of_their_columns(tmp_path):
         read_adjacency(path, columns=("a", "c"))
     with pytest.raises(TableError, match="use --first-node NAME --second-node NAME"):
         read_adjacency(path)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("rank", [1, 3])
+def test_contacts_that_the_rank_cannot_show_are_named(rank, tmp_path, capsys):
+    """Classes that meet only themselves: rates of rank 1 cannot have three blocks."""
+    counts = np.random.default_rng(5).poisson(np.where(np.eye(4), 6.0, 1.0), (60, 4, 4))
+    lines = [f"{20 * t + 19 * k / n},{i},{j}" for (t, i, j), n in np.ndenumerate(np.triu(counts)) for k in range(n)]
+    path = tmp_path / "contacts.csv"
+    path.write_text("\n".join(["time,i,j", *lines]) + "\n")
+    options = ["--window", "20", "--start", "0", "--n-states", "1", "--rank", str(rank), "--num-starts", "3", "--json"]
+    assert main(["fit", "network", str(path), *options, "--out", str(tmp_path / "run"), *_SMALL]) == 0
+    found = {finding["title"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
+    misfit = found.get("data that the fitted model does not reproduce")
+    assert (misfit is not None) == (rank == 1)
+    if misfit is not None:
+        assert "fraction of zeros" in misfit["detail"]

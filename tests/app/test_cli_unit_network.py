@@ -108,3 +108,20 @@ def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
     assert error.startswith("geodax: ")
     assert message in error
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("outlier", [0.0, 30.0])
+def test_an_outlier_is_what_the_fitted_model_does_not_reproduce(outlier, tmp_path, capsys):
+    generator = np.random.default_rng(3)
+    x = generator.standard_normal(200)
+    y = x + generator.standard_normal(200)
+    y[7] += outlier
+    path = tmp_path / "table.csv"
+    np.savetxt(path, np.c_[x, y], delimiter=",", header="x,y", comments="")
+    assert (
+        main(["fit", "unit-network", str(path), "--target", "y", "--out", str(tmp_path / "run"), "--json", *_SMALL])
+        == 0
+    )
+    titles = [finding["title"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+    assert ("data that the fitted model does not reproduce" in titles) == bool(outlier)

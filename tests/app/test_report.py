@@ -18,7 +18,7 @@ from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded, with_error, with_interval
 from geodax.app.report.page import SERIES, THEME
-from geodax.app.report.parts import end
+from geodax.app.report.parts import end, misfits
 from geodax.app.report.svg import svg
 from geodax.app.run_folder.actions import RunResult
 from geodax.diagnostics.findings import Finding, check, summarize
@@ -437,3 +437,18 @@ def test_what_eigenvalues_show_is_said():
     assert "the same sign connect more" in first
     assert "not clearly different from zero" in second
     assert "opposite signs connect more" in third
+
+
+def test_data_far_from_all_replicates_are_named():
+    """Not those within them, nor those just beyond the last of a few."""
+    drawn = np.random.default_rng(0).normal(100.0, 3.0, 400)
+    checks = {"total": (130.0, drawn), "spread": (drawn[3], drawn), "largest": (drawn.max() + 0.1, drawn)}
+    (found,) = misfits(checks, "Use a higher --rank.")
+    assert found.severity == "note"
+    assert found.detail.startswith("total: 130.0 in the data, 99.8 [")
+    assert not re.search("spread|largest", found.detail)
+    assert found.advice == "Use a higher --rank."
+    assert misfits({"constant": (3.0, np.full(400, 3.0))}, "") == []
+    skewed = np.random.default_rng(1).pareto(1.5, 400)
+    assert skewed.max() > skewed.mean() + 4 * skewed.std()
+    assert misfits({"long tail": (skewed.max(), skewed)}, "") == []

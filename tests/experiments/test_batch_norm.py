@@ -79,7 +79,7 @@ def test_a_chain_freezes_the_statistics_after_burn_in(network, images):
         training,
         batches,
         num_steps=3,
-        stretch=1,
+        chunk=1,
         then=sampling,
         then_at=1,
         between=batch_norm.freeze(images),

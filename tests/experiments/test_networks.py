@@ -148,7 +148,7 @@ def _plan(num_steps=24, failing_at=None):
         gx.sgrld(posterior, metric=gx.metrics.RMSProp(), step_size=1e-3),
         gx.data.batches(x, batch_size=4, order="epochs"),
         num_steps=num_steps,
-        stretch=2,
+        chunk=2,
         observe=lambda position: position["m"],
         first_draw=4,
         every=4,
@@ -164,7 +164,7 @@ def test_killed_chains_go_on_bit_for_bit(tmp_path, monkeypatch):
     whole = chains.run_chains(_plan(), start, (3, 8), None)
     assert whole.num_draws == 5
     assert [point["iteration"] for point in whole.curve] == [6, 12, 18, 24]
-    monkeypatch.setattr(chains, "CHECKPOINT_SECONDS", -1.0)  # after every stretch
+    monkeypatch.setattr(chains, "CHECKPOINT_SECONDS", -1.0)  # after every chunk
     lines = []
 
     def kill(line):
@@ -180,7 +180,7 @@ def test_killed_chains_go_on_bit_for_bit(tmp_path, monkeypatch):
     np.testing.assert_array_equal(resumed.sums, whole.sums)
     np.testing.assert_array_equal(resumed.positions["m"], whole.positions["m"])
     assert (resumed.curve, resumed.num_draws) == (whole.curve, whole.num_draws)
-    assert len(resumed.seconds_a_stretch) == len(lines) == 12
+    assert len(resumed.seconds_a_chunk) == len(lines) == 12
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -43,16 +43,16 @@ def test_eigenmodel_is_that_of_the_estimator(link):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("law", "intercept"), [("poisson", False), ("negative-binomial", True)])
-def test_network_hmm_is_that_of_the_estimator(law, intercept):
+@pytest.mark.parametrize(("likelihood", "intercept"), [("poisson", False), ("negative-binomial", True)])
+def test_network_hmm_is_that_of_the_estimator(likelihood, intercept):
     """Differences of log densities; the volume element of the log ratios is the estimator's alone."""
     generator = np.random.default_rng(1)
     counts = np.triu(generator.poisson(2.0, (7, 4, 4))).astype(float)
     counts = counts + np.swapaxes(np.triu(counts, 1), 1, 2)
     counts[2, 0, 1] = counts[2, 1, 0] = np.nan
     prior = NetworkPrior(1.5, 0.8 if intercept else None, 2.0, 0.7)
-    ours = network_density.log_density(observations(counts, law=law), prior)
-    options = {"num_states": 3, "rank": 2, "law": law, "intercept": intercept, "eigenvalue_scale": 1.5}
+    ours = network_density.log_density(observations(counts, likelihood=likelihood), prior)
+    options = {"num_states": 3, "rank": 2, "likelihood": likelihood, "intercept": intercept, "eigenvalue_scale": 1.5}
     options |= {"intercept_scale": 0.8, "transition_concentration": 2.0, "dispersion_scale": 0.7}
     values = []
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_network_hmm_is_that_of_the_estimator(law, intercept):
             "log_ratios": jnp.asarray(generator.standard_normal((3, 2))),
         }
         extra = {name: jnp.asarray(generator.standard_normal(3)) for name in ("intercept", "log_dispersion")}
-        kept = ("intercept",) * intercept + ("log_dispersion",) * (law != "poisson")
+        kept = ("intercept",) * intercept + ("log_dispersion",) * (likelihood != "poisson")
         position |= {name: extra[name] for name in kept}
         theta = network_density.parameters(position)
         point = {"vectors": theta.vectors, "eigenvalues": theta.eigenvalues, "transition": theta.transition}

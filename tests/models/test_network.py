@@ -14,7 +14,7 @@ from geodax.app.network.report import network_draws
 from geodax.diagnostics.findings import rhat
 from geodax.models import NetworkHMM
 from geodax.models.network import density
-from geodax.models.network.counts import LAWS, observations
+from geodax.models.network.counts import COUNT_LIKELIHOODS, observations
 from geodax.models.network.density import NetworkParameters, NetworkPrior
 from geodax.models.network.order import identified
 
@@ -46,7 +46,7 @@ def fitted(simulated) -> NetworkHMM:
     return NetworkHMM(K, RANK, **options).fit(simulated[1])
 
 
-def _position(seed, *, states=3, rank=2, intercept=True, law="poisson"):
+def _position(seed, *, states=3, rank=2, intercept=True, likelihood="poisson"):
     generator = np.random.default_rng(seed)
     position = {
         "vectors": tuple(np.linalg.qr(generator.standard_normal((C, rank)))[0] for _ in range(states)),
@@ -55,22 +55,25 @@ def _position(seed, *, states=3, rank=2, intercept=True, law="poisson"):
     }
     if intercept:
         position["intercept"] = generator.standard_normal(states)
-    if law == "negative-binomial":
+    if likelihood == "negative-binomial":
         position["log_dispersion"] = generator.standard_normal(states)
     return jax.tree.map(jnp.asarray, position)
 
 
-@pytest.mark.parametrize(("diagonal", "law"), [(True, LAWS[0]), (False, LAWS[0]), (True, LAWS[1])])
-def test_likelihood_by_enumeration(diagonal, law):
+@pytest.mark.parametrize(
+    ("diagonal", "likelihood"),
+    [(True, COUNT_LIKELIHOODS[0]), (False, COUNT_LIKELIHOODS[0]), (True, COUNT_LIKELIHOODS[1])],
+)
+def test_likelihood_by_enumeration(diagonal, likelihood):
     """The product of the probabilities over pairs i <= j, summed over all sequences; missing counts left out."""
-    theta = _natural(_position(1, law=law))
+    theta = _natural(_position(1, likelihood=likelihood))
     counts = np.random.default_rng(2).poisson(1.5, (4, C, C)).astype(float)
     counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
     counts[1, 2, 3] = counts[1, 3, 2] = np.nan
     rates = np.exp(np.asarray(_log_rates(theta)))
     rows, columns = np.triu_indices(C, 0 if diagonal else 1)
     means, values = rates[None, :, rows, columns], counts[:, None, rows, columns]
-    if law == "poisson":
+    if likelihood == "poisson":
         each = poisson.logpmf(values, means)
     else:
         shape = 1 / np.asarray(theta.dispersion)[None, :, None]
@@ -81,7 +84,7 @@ def test_likelihood_by_enumeration(diagonal, law):
     for sequence in itertools.product(range(3), repeat=4):
         value = -np.log(3) + sum(emission[t, s] for t, s in enumerate(sequence))
         joint.append(value + sum(transition[a, b] for a, b in itertools.pairwise(sequence)))
-    data = observations(counts, diagonal=diagonal, law=law)
+    data = observations(counts, diagonal=diagonal, likelihood=likelihood)
     found = jax.jit(lambda theta: density.sequence_log_likelihood(theta, data))(theta)
     np.testing.assert_allclose(found, np.logaddexp.reduce(joint), rtol=1e-10)
 
@@ -119,14 +122,14 @@ def test_volume_element_of_the_transition_matrix():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("law", LAWS)
-def test_invariances(law):
+@pytest.mark.parametrize("likelihood", COUNT_LIKELIHOODS)
+def test_invariances(likelihood):
     """Names of states and classes, signs and order of columns do not matter."""
-    position = _position(6, law=law)
+    position = _position(6, likelihood=likelihood)
     counts = np.random.default_rng(7).poisson(2.0, (6, C, C)).astype(float)
     counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
     prior = NetworkPrior(2.0, 3.0, 1.5, 0.7)
-    function = jax.jit(density.log_density(observations(counts, law=law), prior))
+    function = jax.jit(density.log_density(observations(counts, likelihood=likelihood), prior))
     value = function(position)
     signs = position | {"vectors": tuple(v @ jnp.diag(jnp.asarray([1.0, -1.0])) for v in position["vectors"])}
     swapped = position | {
@@ -139,7 +142,9 @@ def test_invariances(law):
     renamed["vectors"] = tuple(position["vectors"][k] for k in order)
     renamed["log_ratios"] = jnp.asarray(transition[:, :-1] - transition[:, -1:])
     classes = np.random.default_rng(8).permutation(C)
-    shuffled = jax.jit(density.log_density(observations(counts[:, classes][:, :, classes], law=law), prior))
+    shuffled = jax.jit(
+        density.log_density(observations(counts[:, classes][:, :, classes], likelihood=likelihood), prior)
+    )
     others = [function(p) for p in (signs, swapped, renamed)]
     others.append(shuffled(position | {"vectors": tuple(v[classes] for v in position["vectors"])}))
     np.testing.assert_allclose(others, value, rtol=1e-10)
@@ -236,21 +241,23 @@ def test_probabilities_sequences_and_replicates(fitted, simulated):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("law", LAWS)
-def test_predictive_probabilities_of_single_counts(fitted, simulated, law):
+@pytest.mark.parametrize("likelihood", COUNT_LIKELIHOODS)
+def test_predictive_probabilities_of_single_counts(fitted, simulated, likelihood):
     """For every draw they are the ratio of the probabilities of all counts with and without the one."""
     tree = fitted.posterior_.copy()
     group = tree["posterior"].to_dataset().isel(draw=slice(0, 300, 60))
-    tree["posterior"] = group.assign(dispersion=group["dispersion"] + (0.3 if law == LAWS[1] else 0.0))
+    tree["posterior"] = group.assign(
+        dispersion=group["dispersion"] + (0.3 if likelihood == COUNT_LIKELIHOODS[1] else 0.0)
+    )
     given, asked = simulated[1].copy(), np.full_like(simulated[1], np.nan)
     places = [(0, 1, 1), (0, 1, 4), (7, 0, 0), (T - 1, 2, 3)]
     for t, i, j in places:
         asked[t, i, j] = asked[t, j, i] = given[t, i, j]
         given[t, i, j] = given[t, j, i] = np.nan
-    model = NetworkHMM(K, RANK, counts=law).with_posterior(given, tree)
+    model = NetworkHMM(K, RANK, counts=likelihood).with_posterior(given, tree)
 
     def log_probabilities(counts):
-        data = observations(counts, law=law)
+        data = observations(counts, likelihood=likelihood)
         with jax.enable_x64(True):
             each = jax.jit(jax.vmap(lambda theta: density.sequence_log_likelihood(theta, data)))
             return np.asarray(each(model.draws()))
@@ -269,15 +276,15 @@ def test_predictive_probabilities_of_single_counts(fitted, simulated, law):
 @pytest.mark.thorough
 def test_negative_binomial_replicates_have_its_moments():
     """Mean mu and variance mu + a mu^2 of every pair, over independent windows; symmetric."""
-    theta = _natural(_position(12, states=1, law="negative-binomial"))
+    theta = _natural(_position(12, states=1, likelihood="negative-binomial"))
     num = 20_000
-    draw = jax.jit(density.draw_counts, static_argnames="law")
-    drawn = np.asarray(draw(jax.random.key(13), theta, jnp.zeros(num, int), law="negative-binomial"))
+    draw = jax.jit(density.draw_counts, static_argnames="likelihood")
+    drawn = np.asarray(draw(jax.random.key(13), theta, jnp.zeros(num, int), likelihood="negative-binomial"))
     np.testing.assert_array_equal(drawn, np.swapaxes(drawn, 1, 2))
     mean = np.exp(np.asarray(_log_rates(theta)))[0]
     shape = 1 / float(theta.dispersion[0])
-    law = nbinom(shape, shape / (shape + mean))
-    _, variance, _, excess = law.stats(moments="mvsk")
+    likelihood = nbinom(shape, shape / (shape + mean))
+    _, variance, _, excess = likelihood.stats(moments="mvsk")
     assert np.abs((drawn.mean(axis=0) - mean) / np.sqrt(variance / num)).max() < 4.5
     error = variance * np.sqrt((excess + 2) / num)
     assert np.abs((drawn.var(axis=0) - variance) / error).max() < 4.5
@@ -434,8 +441,8 @@ def test_primary_school(geodax_data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("law", LAWS)
-def test_ranks_of_prior_draws_are_uniform(law):
+@pytest.mark.parametrize("likelihood", COUNT_LIKELIHOODS)
+def test_ranks_of_prior_draws_are_uniform(likelihood):
     """Simulation-based calibration of eigenvalues, transitions and dispersions in the order of the states."""
     generator = np.random.default_rng(11)
     scores = []
@@ -444,19 +451,19 @@ def test_ranks_of_prior_draws_are_uniform(law):
         for _ in range(2):
             q, r = np.linalg.qr(generator.standard_normal((4, 1)))
             vectors.append(q * np.sign(r))
-        dispersion = np.exp(0.5 * generator.standard_normal(2)) if law == "negative-binomial" else np.zeros(2)
+        dispersion = np.exp(0.5 * generator.standard_normal(2)) if likelihood == "negative-binomial" else np.zeros(2)
         eigenvalues, transition = 4.0 * generator.standard_normal((2, 1)), generator.dirichlet(np.ones(2), 2)
         truth = NetworkParameters(np.stack(vectors), eigenvalues, np.zeros(2), transition, dispersion)
         with jax.enable_x64(True):
             theta = jax.tree.map(jnp.asarray, truth)
-            _, counts = density.simulate(jax.random.key(repetition), theta, 12, law=law)
-        options = {"counts": law, "eigenvalue_scale": 1.0, "dispersion_scale": 0.5, "random_state": repetition}
+            _, counts = density.simulate(jax.random.key(repetition), theta, 12, likelihood=likelihood)
+        options = {"counts": likelihood, "eigenvalue_scale": 1.0, "dispersion_scale": 0.5, "random_state": repetition}
         model = NetworkHMM(2, 1, num_warmup=300, num_samples=500, num_chains=2, **options).fit(np.asarray(counts))
         true = identified(jax.tree.map(lambda leaf: np.asarray(leaf)[None], truth))
         draws = model.draws(None)
         ranks = [np.mean(draws.eigenvalues[:, k, 0] < true.eigenvalues[0, k, 0]) for k in range(2)]
         ranks += [np.mean(draws.transition[:, k, k] < true.transition[0, k, k]) for k in range(2)]
-        if law == "negative-binomial":
+        if likelihood == "negative-binomial":
             ranks += [np.mean(draws.dispersion[:, k] < true.dispersion[0, k]) for k in range(2)]
         scores.append(norm.ppf(np.clip(ranks, 1e-3, 1 - 1e-3)))
     scores = np.asarray(scores)

@@ -7,7 +7,7 @@ import pytest
 
 from geodax.app.network.modes import mode_findings
 from geodax.models.network import density, low_rank_counts
-from geodax.models.network.counts import LAWS, observations
+from geodax.models.network.counts import COUNT_LIKELIHOODS, observations
 from geodax.models.network.density import NetworkParameters, NetworkPrior
 from geodax.models.network.low_rank_counts import Factors, WeightedCounts
 from geodax.models.network.modes import find_modes, starting_point
@@ -94,7 +94,7 @@ def test_fits_are_stationary():
     )
 
 
-@pytest.fixture(scope="module", params=LAWS)
+@pytest.fixture(scope="module", params=COUNT_LIKELIHOODS)
 def found(request):
     """Three separate states, simulated, and the modes of their posterior."""
     generator = np.random.default_rng(2)
@@ -104,9 +104,9 @@ def found(request):
     truth = NetworkParameters(vectors, np.tile([5.0, 3.0], (K, 1)), np.array([-2.0, 0.5, 3.0]), transition, dispersion)
     with jax.enable_x64(True):
         theta = jax.tree.map(jnp.asarray, truth)
-        simulate = jax.jit(density.simulate, static_argnums=2, static_argnames="law")
-        states, counts = simulate(jax.random.key(3), theta, T, law=request.param)
-    data = observations(np.asarray(counts), law=request.param)
+        simulate = jax.jit(density.simulate, static_argnums=2, static_argnames="likelihood")
+        states, counts = simulate(jax.random.key(3), theta, T, likelihood=request.param)
+    data = observations(np.asarray(counts), likelihood=request.param)
     prior = NetworkPrior(intercept_scale=5.0)
     return np.asarray(states), data, prior, find_modes(data, K, 2, prior, num_starts=6, seed=0)
 

@@ -21,8 +21,7 @@ import pytest
 
 import geodax as gx
 from geodax.run import draws as draws_module
-from geodax.run import driver as stretches
-from geodax.run import identity
+from geodax.run import driver, identity
 from geodax.run import sample as loop
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.draws import ZarrDraws, open_draws
@@ -35,18 +34,18 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 ROOT = Path(__file__).resolve().parents[2]
 NUM_WARMUP, NUM_SAMPLES = 25, 35
 
-# Every iteration is a stretch with a checkpoint after it, so that a kill finds the run at work on its files.
+# Every iteration is a chunk with a checkpoint after it, so that a kill finds the run at work on its files.
 SCRIPT = textwrap.dedent(
     """
     import json, sys, time
     import jax, jax.numpy as jnp, numpy as np
     import geodax as gx
-    from geodax.run import sample as loop, driver as stretches
+    from geodax.run import sample as loop, driver
     from geodax.run.errors import SamplingInterrupted
 
     settings = json.loads(sys.argv[1])
     jax.config.update("jax_enable_x64", True)
-    stretches._SECONDS_PER_CHUNK = 1e-9
+    driver._SECONDS_PER_CHUNK = 1e-9
     loop._LONGEST_BUFFER = 7
     sphere = gx.Sphere()
     weights = jnp.linspace(-1.0, 2.0, 12).reshape(4, 3)
@@ -686,7 +685,7 @@ class TestNoRoom:
     def test_for_draws(self, key, tmp_path, monkeypatch):
         """Catches lost draws, and a run that cannot go on after room is made."""
         expected = position(sample(key, None))
-        monkeypatch.setattr(stretches, "_SECONDS_PER_CHUNK", 1e-9)
+        monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
         write = ZarrDraws.write
         put = Path.write_bytes
 
@@ -713,7 +712,7 @@ class TestNoRoom:
 
     def test_for_checkpoints(self, key, tmp_path, monkeypatch):
         expected = position(sample(key, None))
-        monkeypatch.setattr(stretches, "_SECONDS_PER_CHUNK", 1e-9)
+        monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
         save = Checkpointer.save
 
         def full(self, step, *rest):
@@ -746,7 +745,7 @@ class TestNoRoom:
         if made.returncode:
             pytest.skip(f"needs the right to mount a small disk: {made.stderr.strip()}")
         try:
-            monkeypatch.setattr(stretches, "_SECONDS_PER_CHUNK", 1e-9)
+            monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
             start = jnp.ones(200)
             folder = disk / "run" if what == "checkpoints" else tmp_path / "run"
             store = disk / "draws" if what == "draws" else tmp_path / "draws"

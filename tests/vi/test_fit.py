@@ -79,6 +79,35 @@ def check_bound(regression, key):
     assert abs(values.mean() - (evidence - gap)) < 4 * values.std() / np.sqrt(4000)
 
 
+def test_bound_under_a_prior_that_is_a_function(regression, key):
+    """Correlated, with a mean: at the exact posterior the bound is the evidence."""
+    (x, y), *_ = regression
+    centre, spread = np.array([0.5, -2.0, 0.1]), np.array([[0.6, 0.2, 0.0], [0.2, 0.9, -0.1], [0.0, -0.1, 0.3]])
+    precision = np.linalg.inv(spread) + x.T @ x / NOISE**2
+    mean = np.linalg.solve(precision, np.linalg.solve(spread, centre) + x.T @ y / NOISE**2)
+    evidence = multivariate_normal(x @ centre, NOISE**2 * np.eye(40) + x @ spread @ x.T).logpdf(y)
+    family = exact(mean, np.linalg.inv(precision)).family
+
+    def prior(weights):
+        return jax.scipy.stats.multivariate_normal.logpdf(weights, centre, spread)
+
+    best = vi.GaussianOver(jnp.zeros(3), family, log_prior=prior)
+    draws = jax.jit(jax.vmap(lambda k: mean_bound(best, (x, y), k, 1)))(jax.random.split(key, 2000))
+    assert abs(float(draws.mean()) - evidence) < 4 * float(draws.std()) / np.sqrt(2000)
+    with pytest.raises(ValueError, match="estimated from a draw; give key="):
+        best.kl()
+    with pytest.raises(ValueError, match="one of log_prior and prior_variance"):
+        vi.GaussianOver(jnp.zeros(3), log_prior=prior, prior_variance=2.0)
+
+
+def test_fit_without_a_posterior_says_that_it_is_maximum_likelihood(regression, key):
+    layer = nn.Linear(3, "scalar", key=jax.random.key(1))
+    likelihood, data = nn.GaussianLikelihood(noise=NOISE), regression[0]
+    with pytest.warns(UserWarning, match="no part of the network has a posterior"):
+        vi.fit(key, layer, likelihood, data, num_steps=2, **SILENT)
+    vi.fit(key, layer, likelihood, data, num_steps=2, log_prior=nn.Priors(), **SILENT)
+
+
 def test_fit_finds_the_conjugate_posterior(regression, key):
     data, mean, covariance, evidence = regression
     start = vi.GaussianOver(jnp.zeros(3), "full", prior_variance=PRIOR)

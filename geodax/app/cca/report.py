@@ -14,7 +14,7 @@ from geodax.app.report import plots
 from geodax.app.report.drawing import NORMAL, SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of
-from geodax.app.report.parts import begin, end, write_checks
+from geodax.app.report.parts import Checks, begin, end, write_checks
 from geodax.data.errors import counted
 from geodax.diagnostics.findings import Finding
 from geodax.models.cca import density as cca_density
@@ -140,10 +140,17 @@ def write_cca(
         spreads = {name: posterior_arrays(model)[0][f"spread_{name}"] for name in FRAMES}
         report.figure(plots.interval_plot(spreads), "Spreads of the groups' angles around the common ones, in radians.")
     report.section("Posterior predictive checks")
+    write_checks(report, cca_checks(data, model))
+    end(report, identified_draws(model), posterior_arrays(model)[1], findings, config, command)
+    report.write(path)
+
+
+def cca_checks(data: GroupedTable, model: HierarchicalCCA) -> Checks:
+    """Return quantities of the rows of each group and of their replicates."""
     replicates = np.concatenate(model.sample(), axis=-1)
     is_missing = np.isnan(data.values)
     checks: dict[str, tuple[float, np.ndarray]] = {}
-    for g in groups[:_MOST_GROUPS]:
+    for g in map(str, model.groups_[:_MOST_GROUPS]):
         members = data.groups == g
         for what, function in (
             ("largest correlation between the views", lambda x: np.abs(_between(x, len(data.first))).max()),
@@ -152,9 +159,7 @@ def write_cca(
         ):
             drawn = np.array([function(np.where(is_missing, np.nan, x)[members] / model.spread_) for x in replicates])
             checks[f"{g}: {what}"] = (float(function(data.values[members] / model.spread_)), drawn)
-    write_checks(report, checks)
-    end(report, identified_draws(model), posterior_arrays(model)[1], findings, config, command)
-    report.write(path)
+    return checks
 
 
 def _entries(draws: np.ndarray, columns: Sequence[str], groups: Sequence[str]) -> Any:

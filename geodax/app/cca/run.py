@@ -12,6 +12,7 @@ from geodax._normal import Normal
 from geodax.app.cca import report as cca_report
 from geodax.app.cca.files import GroupedTable, read_grouped, read_new_rows
 from geodax.app.family import AbstractRunKind, posterior_arrays
+from geodax.app.report.parts import misfits
 from geodax.app.run_folder.files import kept_arrays, number_text, save_arrays
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.diagnostics.findings import Finding, check
@@ -68,7 +69,11 @@ class CCARun(AbstractRunKind):
 
     def diagnose(self, config: Mapping[str, Any], data: GroupedTable, model: Any) -> list[Finding]:
         draws, stats = cca_report.identified_draws(model), posterior_arrays(model)[1]
-        return check(draws, stats, max_num_integration_steps=_MOST_STEPS)
+        findings = check(draws, stats, max_num_integration_steps=_MOST_STEPS)
+        return findings + misfits(
+            cca_report.cca_checks(data, model),
+            "More shared or specific components (--n-shared, --n-view-1, --n-view-2) may reproduce them.",
+        )
 
     def report(self, config: Mapping[str, Any], data: GroupedTable, model: Any, command: str, path: Path) -> None:
         cca_report.write_cca(model, data, self.diagnose(config, data, model), config, command, path)
@@ -110,8 +115,8 @@ def _of_the_other_view(model: HierarchicalCCA, part: np.ndarray, groups: np.ndar
         model.spread_ * over_rows(function, model.draws(), rows)
         for function in (cca_density.conditional_mean, cca_density.conditional_deviation)
     )
-    laws = ((model.center_ + means)[..., ~rows.given], deviations[..., ~rows.given])
-    flat = tuple(values.reshape(len(means), -1) for values in laws)
+    moments = ((model.center_ + means)[..., ~rows.given], deviations[..., ~rows.given])
+    flat = tuple(values.reshape(len(means), -1) for values in moments)
     quantiles = Mixture(Normal, flat).quantiles((0.05, 0.95))
-    cells = np.stack([laws[0].mean(axis=0).ravel(), *quantiles], axis=-1)
+    cells = np.stack([moments[0].mean(axis=0).ravel(), *quantiles], axis=-1)
     return cells.reshape(len(part), -1)

@@ -49,9 +49,9 @@ def write_factorization(
         f"{len(model.users_)} x {data.columns[0]}",
     )
     begin(report, _answer(model, data), findings, config)
-    law = "U diag(s) V^T, orthonormal U and V" if model.factorization == "svd" else "A B^T, ordinary factors"
+    product = "U diag(s) V^T, orthonormal U and V" if model.factorization == "svd" else "A B^T, ordinary factors"
     offsets = " + offset of the user + offset of the item" if model.offsets else ""
-    report.code(f"rating = mean{offsets} + W + noise\nW      = {law}, rank {model.rank}")
+    report.code(f"rating = mean{offsets} + W + noise\nW      = {product}, rank {model.rank}")
     drawn = identified_draws(model, data)
     _held_out(report, model, data)
     report.section("The matrix")

@@ -1,7 +1,7 @@
 """Scores of held-out ratings: of the factorization, of least squares with the same rank, and of the mean alone."""
 
 import numpy as np
-from scipy import stats as laws
+from scipy import stats
 
 from geodax.app.factorization.files import RatingTable
 from geodax.app.report.scored import Scores
@@ -41,7 +41,7 @@ def rating_scores(model: LowRankFactorization, data: RatingTable) -> Scores:
     plain = model.center_ + model.spread_ * fit.predict(*places(as_pairs(pairs), model.users_, model.items_))
     means = {MODEL: parts.mean, LEAST_SQUARES: plain, MEAN: np.full(len(y), observed.mean())}
     spreads = {LEAST_SQUARES: model.spread_ * fit.error, MEAN: observed.std()}
-    densities = {name: laws.norm.logpdf(y, means[name], spread) for name, spread in spreads.items()}
+    densities = {name: stats.norm.logpdf(y, means[name], spread) for name, spread in spreads.items()}
     return {
         "RMSE": {name: held_out.root_mean_squared_error(mean, y) for name, mean in means.items()},
         "MAE": {name: held_out.mean_absolute_error(mean, y) for name, mean in means.items()},

@@ -29,7 +29,7 @@ _METHODS = {
     "noisy-kfac": "noisy K-FAC",
 }
 
-_LAWS = {  # a sentence about the target, and a formula
+_LIKELIHOODS = {  # a sentence about the target, and a formula
     "categorical": (
         "a number for each class of {} from the inputs; their softmax are the class probabilities.",
         "P(class k | x) = exp f_k(x) / sum_j exp f_j(x)",
@@ -77,7 +77,7 @@ def write_model(report: Report, model: Any, targets: Sequence[str], names: Seque
     """
     is_classifier = hasattr(model, "classes_")
     report.section("Model")
-    sentence, formula = _LAWS[model.likelihood]
+    sentence, formula = _LIKELIHOODS[model.likelihood]
     if model.likelihood in ("gaussian", "log-normal") and model.noise is not None:
         sentence = sentence.replace("one unknown standard deviation", f"standard deviation {model.noise:g}")
     if model.likelihood == "ordinal":
@@ -133,12 +133,12 @@ def _about_powers(model: Any, names: Sequence[str]) -> str:
 
 def _priors(model: Any) -> list[list[str]]:
     problem = model.problem()
-    laws: list[tuple[str, tuple[int, ...], Any]] = []
-    jax.eval_shape(lambda key: laws.extend(problem.priors.describe(problem.build(key))), jax.random.key(0))
+    priors: list[tuple[str, tuple[int, ...], Any]] = []
+    jax.eval_shape(lambda key: priors.extend(problem.priors.describe(problem.build(key))), jax.random.key(0))
     rows = []
-    for path, shape, law in laws:
+    for path, shape, prior in priors:
         size = "\u00a0×\u00a0".join(map(str, shape)) or "1"
-        rows.append([_parameter(path), size, _law(law, shape)])
+        rows.append([_parameter(path), size, _prior_text(prior, shape)])
     return rows
 
 
@@ -154,22 +154,22 @@ def _parameter(path: str) -> str:
     return f"{symbols.get(name, name)}_{int(number) + 1}" if number.isdigit() else path
 
 
-def _law(law: Any, shape: tuple[int, ...]) -> str:
-    if isinstance(law, nn.Haar):
+def _prior_text(prior: Any, shape: tuple[int, ...]) -> str:
+    if isinstance(prior, nn.Haar):
         return "uniform on orthonormal matrices"
-    if not hasattr(law, "scale"):
-        return str(law)
-    scale = rounded(resolve_scale(law.scale, shape, type(law).__name__))
-    if isinstance(law, nn.Gaussian):
-        return f"normal, mean {law.mean:g}, standard deviation {scale}".replace("-", "−")
-    if isinstance(law, nn.Laplace):
+    if not hasattr(prior, "scale"):
+        return str(prior)
+    scale = rounded(resolve_scale(prior.scale, shape, type(prior).__name__))
+    if isinstance(prior, nn.Gaussian):
+        return f"normal, mean {prior.mean:g}, standard deviation {scale}".replace("-", "−")
+    if isinstance(prior, nn.Laplace):
         return f"Laplace, scale {scale}"
-    if isinstance(law, nn.StudentT):
-        return f"Student's t, {law.degrees_of_freedom:g} degrees of freedom, scale {scale}"
-    if isinstance(law, nn.Horseshoe | nn.HierarchicalHorseshoe):
-        each = "each entry" if law.local else "the array"
+    if isinstance(prior, nn.StudentT):
+        return f"Student's t, {prior.degrees_of_freedom:g} degrees of freedom, scale {scale}"
+    if isinstance(prior, nn.Horseshoe | nn.HierarchicalHorseshoe):
+        each = "each entry" if prior.local else "the array"
         return f"horseshoe, scale {scale}, one half-Cauchy factor for {each}"
-    return str(law)
+    return str(prior)
 
 
 def write_data(report: Report, data: LabelledTable, notes: list[str]) -> None:

@@ -66,10 +66,10 @@ def write_report(
     widths = "-".join(map(str, model.widths)) if model.widths else "no hidden layers"
     aside = len(model.calibration_[0]) if hasattr(model, "calibration_") else 0
     calibrating = f", {aside} for calibration" if aside else ""
-    law = _SHORT.get(model.likelihood) or f"{len(model.classes_)} {'ordered ' * is_ordinal}classes"
+    target = _SHORT.get(model.likelihood) or f"{len(model.classes_)} {'ordered ' * is_ordinal}classes"
     report = Report(
         f"{data.target} in {Path(config['file']).name}",
-        subtitle=f"Bayesian network {widths}, {law}, {len(data.train[0]) - aside} rows fitted{calibrating}, "
+        subtitle=f"Bayesian network {widths}, {target}, {len(data.train[0]) - aside} rows fitted{calibrating}, "
         f"{counted(len(data.names), 'input')}",
     )
     parts = each_target(model, data)

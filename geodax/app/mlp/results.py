@@ -165,11 +165,16 @@ def _of_numbers(model: Any, data: LabelledTable) -> Results:
     parts, predicted = model.predict_parts(rows.inputs, y), model.predict_distribution(rows.inputs)
     ranks, low_high = predicted.ranks(y), predicted.quantiles(_TAILS)
     forecasts = (_of_counts if model.likelihood in COUNTS else _of_real_numbers)(model, data, rows)
-    means = {NETWORK: parts.mean, **{name: law.mean() for name, law in forecasts.items()}}
-    intervals = {NETWORK: low_high, **{name: [law.ppf(level) for level in _TAILS] for name, law in forecasts.items()}}
+    means = {NETWORK: parts.mean, **{name: forecast.mean() for name, forecast in forecasts.items()}}
+    intervals = {
+        NETWORK: low_high,
+        **{name: [forecast.ppf(level) for level in _TAILS] for name, forecast in forecasts.items()},
+    }
     is_discrete = predicted.is_discrete
     densities = {NETWORK: parts.log_density}
-    densities |= {name: law.logpmf(y) if is_discrete else law.logpdf(y) for name, law in forecasts.items()}
+    densities |= {
+        name: forecast.logpmf(y) if is_discrete else forecast.logpdf(y) for name, forecast in forecasts.items()
+    }
     scores = {
         "R²": {name: held_out.r_squared(m, y, w) for name, m in means.items()},
         "RMSE": {name: held_out.root_mean_squared_error(m, y, w) for name, m in means.items()},
@@ -194,9 +199,9 @@ def _of_real_numbers(model: Any, data: LabelledTable, rows: Judged) -> dict[str,
     linear = BayesianRidge().fit(x, (observed - centre) / spread, data.train_weights)
     mean, deviation = linear.predict(new, return_std=True)
     alone = Normal(np.full(len(rows.targets), centre), np.full(len(rows.targets), spread))
-    law = log_normal if is_log else lambda normal: normal
+    of_normal = log_normal if is_log else lambda normal: normal
     name = f"linear model (ridge{', of logarithms' * is_log})"
-    return {name: law(Normal(centre + spread * mean, spread * deviation)), "mean alone": law(alone)}
+    return {name: of_normal(Normal(centre + spread * mean, spread * deviation)), "mean alone": of_normal(alone)}
 
 
 def _of_counts(model: Any, data: LabelledTable, rows: Judged) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats as laws
+from scipy import stats
 
 from geodax.app.family import posterior_arrays
 from geodax.app.network.contacts import ContactWindows
@@ -27,7 +27,7 @@ from geodax.app.report.drawing import (
 )
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of, rounded, with_error
-from geodax.app.report.parts import begin, end, write_checks
+from geodax.app.report.parts import Checks, begin, end, write_checks
 from geodax.diagnostics.findings import Finding
 from geodax.models.eigenmodel.estimator import Eigenmodel
 from geodax.models.network.estimator import NetworkHMM
@@ -123,16 +123,21 @@ def write_eigenmodel(
         _heatmaps(shown, None), "The network and its posterior mean, with nodes in the order of eigenvector 1."
     )
     report.section("Posterior predictive checks")
-    replicates, off = model.sample_networks(), ~np.isnan(data.fitted) & ~np.eye(n, dtype=bool)
+    write_checks(report, eigenmodel_checks(data, model))
+    end(report, draws, posterior_arrays(model)[1], findings, config, command)
+    report.write(path)
+
+
+def eigenmodel_checks(data: Adjacency, model: Eigenmodel) -> Checks:
+    """Return quantities of a network and of its replicates."""
+    replicates, off = model.sample_networks(), ~np.isnan(data.fitted) & ~np.eye(len(data.names), dtype=bool)
     checks = {
         "fraction of pairs above zero": lambda y: np.mean((y > 0)[..., off], axis=-1),
         "standard deviation of degrees": lambda y: np.where(off, y, 0.0).sum(axis=-1).std(axis=-1),
         "largest degree": lambda y: np.where(off, y, 0.0).sum(axis=-1).max(axis=-1),
         "triangles": lambda y: np.einsum("...ij,...jk,...ki->...", *3 * [np.where(off, y, 0.0)], optimize=True) / 6,
     }
-    write_checks(report, {name: (float(f(data.fitted)), f(replicates)) for name, f in checks.items()})
-    end(report, draws, posterior_arrays(model)[1], findings, config, command)
-    report.write(path)
+    return {name: (float(f(data.fitted)), f(replicates)) for name, f in checks.items()}
 
 
 def held_out_scores(data: Adjacency, model: Eigenmodel) -> list[tuple[str, str, str]]:
@@ -150,14 +155,14 @@ def held_out_scores(data: Adjacency, model: Eigenmodel) -> list[tuple[str, str, 
     is_test = np.triu(data.is_test, 1)
     y, predicted = data.values[is_test], model.predict()[is_test]
     mean = float(np.nanmean(data.fitted[np.triu_indices(len(data.names), 1)]))
-    law = laws.poisson if model.link == "log" else laws.bernoulli
+    distribution = stats.poisson if model.link == "log" else stats.bernoulli
     own = model.log_predictive(np.where(data.is_test, data.values, np.nan))
 
     def row(name: str, score: Score, alone: Score) -> tuple[str, str, str]:
         return name, with_error(score.value, score.error), with_error(alone.value, alone.error)
 
     found = [
-        row("mean log probability", held_out.mean(own), held_out.mean(law.logpmf(y, mean))),
+        row("mean log probability", held_out.mean(own), held_out.mean(distribution.logpmf(y, mean))),
         row(
             "root mean squared error",
             *(held_out.root_mean_squared_error(means, y) for means in (predicted, np.full(len(y), mean))),
@@ -194,7 +199,8 @@ def _about_states(model: NetworkHMM) -> str:
     pairs = np.triu_indices(model.rates_.shape[-1], 0 if model.diagonal else 1)
     found = zip(model.state_probabilities_.sum(axis=0).tolist(), model.rates_[:_MOST_NAMED], strict=False)
     return " ".join(
-        f"State {k + 1} holds in {rounded(time)} windows, with {rounded(float(rates[pairs].sum()))} contacts in each."
+        f"State {k + 1} holds in {rounded(time)} windows, with "
+        f"{rounded(float(rates[pairs].sum()))} expected contacts in each."
         for k, (time, rates) in enumerate(found)
     )
 
@@ -223,9 +229,9 @@ def write_network(
     report = Report(f"Hidden states of {Path(config['file']).name}", subtitle=subtitle)
     begin(report, _about_states(model), findings, config)
     poisson = "Poisson(R_ij of the state of window t)"
-    law = poisson if model.counts == "poisson" else "negative binomial, mean R_ij of the state of window t"
+    distribution = poisson if model.counts == "poisson" else "negative binomial, mean R_ij of the state of window t"
     report.code(
-        f"counts:  Y_tij ~ {law}\n"
+        f"counts:  Y_tij ~ {distribution}\n"
         f"rates:   R = exp({'c + ' if model.intercept else ''}W Lambda W^T) elementwise, W orthonormal\n"
         "states:  a hidden Markov chain, marginalised; numbered by total rate, lowest first"
     )
@@ -269,24 +275,34 @@ def write_network(
             ax.set_title(f"column {j + 1}", fontsize=NORMAL)
         report.figure(finish(figure), f"Entries of W of state {k + 1}: median, 50 % and 90 % interval.")
     report.section("Posterior predictive checks")
-    rows, columns = np.triu_indices(len(data.names), 0 if model.diagonal else 1)
-    counts, replicates = (y[..., rows, columns] for y in (data.fitted, model.sample_counts(data.fitted)))
-    is_fitted = ~np.isnan(counts)
-    counts, replicates = (np.where(is_fitted, y, 0.0) for y in (counts, replicates))
+    write_checks(report, network_checks(data, model))
+    counts, replicates = (y.sum(axis=-1) for y in _counts_and_replicates(data, model)[:2])
+    low, high = np.quantile(replicates, [0.05, 0.95], axis=0)
+    share = 100 * float(np.mean((low <= counts) & (counts <= high)))
+    report.text(f"In {share:.0f} % of the windows the number of contacts lies within its 90 % predictive interval.")
+    _write_modes(report, modes)
+    end(report, network_draws(model), posterior_arrays(model)[1], findings, config, command)
+    report.write(path)
+
+
+def network_checks(data: ContactWindows, model: NetworkHMM) -> Checks:
+    """Return quantities of the counts and of their replicates, given the states."""
+    counts, replicates, is_fitted = _counts_and_replicates(data, model)
     checks = {
         "total contacts": lambda y: y.sum(axis=(-1, -2)),
         "largest number in a window": lambda y: y.sum(axis=-1).max(axis=-1),
         "standard deviation over windows": lambda y: y.sum(axis=-1).std(axis=-1),
         "fraction of zeros": lambda y: np.mean((y == 0)[..., is_fitted], axis=-1),
     }
-    write_checks(report, {name: (float(f(counts)), f(replicates)) for name, f in checks.items()})
-    low, high = np.quantile(replicates.sum(axis=-1), [0.05, 0.95], axis=0)
-    totals = counts.sum(axis=1)
-    share = 100 * float(np.mean((low <= totals) & (totals <= high)))
-    report.text(f"In {share:.0f} % of the windows the number of contacts lies within its 90 % predictive interval.")
-    _write_modes(report, modes)
-    end(report, network_draws(model), posterior_arrays(model)[1], findings, config, command)
-    report.write(path)
+    return {name: (float(f(counts)), f(replicates)) for name, f in checks.items()}
+
+
+def _counts_and_replicates(data: ContactWindows, model: NetworkHMM) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Counts of data (window x pair) and replicates (draw x window x pair), 0 where none is fitted, and which are."""
+    rows, columns = np.triu_indices(len(data.names), 0 if model.diagonal else 1)
+    counts, replicates = (y[..., rows, columns] for y in (data.fitted, model.sample_counts(data.fitted)))
+    is_fitted = ~np.isnan(counts)
+    return np.where(is_fitted, counts, 0.0), np.where(is_fitted, replicates, 0.0), is_fitted
 
 
 def _write_held_out_counts(report: Report, data: ContactWindows, model: NetworkHMM) -> None:

@@ -16,6 +16,7 @@ from geodax.app.network.files import Adjacency, hold_out, read_adjacency, read_p
 from geodax.app.network.modes import mode_findings, sign_findings
 from geodax.app.network.scores import contact_scores
 from geodax.app.report import scored
+from geodax.app.report.parts import misfits
 from geodax.app.run_folder.files import kept_arrays, number_text, save_arrays
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
@@ -26,6 +27,7 @@ from geodax.models.network.modes import NetworkMode
 
 _MOST_STEPS = 2**10 - 1
 _COUNTING = ("window", "start", "test_fraction")
+_MORE_FLEXIBLE = "A higher --rank, --intercept, more states or --counts negative-binomial may reproduce them."
 _READING = ("first_node", "second_node", "value", "test_fraction")
 
 
@@ -69,7 +71,8 @@ class EigenmodelRun(AbstractRunKind):
         draws, stats = network_report.eigenmodel_draws(model), posterior_arrays(model)[1]
         findings = check(draws, stats, max_num_integration_steps=_MOST_STEPS)
         modes = model.modes_ if hasattr(model, "modes_") else model.find_modes(data.fitted)
-        return findings + sign_findings(modes, draws["eigenvalues"])
+        findings += sign_findings(modes, draws["eigenvalues"])
+        return findings + misfits(network_report.eigenmodel_checks(data, model), "A higher --rank may reproduce them.")
 
     def report(self, config: Mapping[str, Any], data: Adjacency, model: Any, command: str, path: Path) -> None:
         findings = self.diagnose(config, data, model)
@@ -148,7 +151,8 @@ class NetworkRun(AbstractRunKind):
     def diagnose(self, config: Mapping[str, Any], data: ContactWindows, model: Any) -> list[Finding]:
         draws, stats = network_report.network_draws(model), posterior_arrays(model)[1]
         findings = check(draws, stats, max_num_integration_steps=_MOST_STEPS)
-        return findings + mode_findings(self._modes(data, model), stats["lp"])
+        findings += mode_findings(self._modes(data, model), stats["lp"])
+        return findings + misfits(network_report.network_checks(data, model), _MORE_FLEXIBLE)
 
     def results(self, data: ContactWindows, model: Any) -> tuple[str, ...]:
         """Return the scores of the held-out counts, if there are any."""

@@ -1,7 +1,7 @@
 """Scores of held-out counts of contacts: of the network model, and of two forecasts without states beside it."""
 
 import numpy as np
-from scipy import stats as laws
+from scipy import stats
 
 from geodax.app.network.contacts import ContactWindows
 from geodax.app.report.scored import Scores
@@ -78,5 +78,5 @@ def _forecast(
     # the variance is mean + dispersion * mean^2
     dispersion = max(((known - mean) ** 2 - mean).sum() / (mean**2).sum(), _LEAST_DISPERSION)
     at = means[is_test]
-    law = (1 / dispersion, 1 / (1 + dispersion * at))
-    return laws.nbinom.sf(0, *law), laws.nbinom.logpmf(y, *law), at
+    parameters = (1 / dispersion, 1 / (1 + dispersion * at))
+    return stats.nbinom.sf(0, *parameters), stats.nbinom.logpmf(y, *parameters), at

@@ -43,18 +43,39 @@ def verdict(report: Report, findings: Sequence[Finding]) -> None:
         report.callout("fine", "The diagnostics found no problem. The draws can be used.")
 
 
-def write_checks(report: Report, checks: Mapping[str, tuple[float, np.ndarray]]) -> None:
-    """Write a table of posterior predictive checks.
+Checks = Mapping[str, tuple[float, np.ndarray]]
+"""Posterior predictive checks: the values of the data and of replicates drawn from the fitted model, by name."""
+
+_FAR = 4.0  # standard deviations of the replicates
+
+
+def misfits(checks: Checks, advice: str) -> list[Finding]:
+    """Return a note if quantities of the data are far from all replicates.
 
     Args:
-        report: The report.
-        checks: The values of the data and of the replicates, by name.
+        checks: The checks.
+        advice: What to do.
     """
+    said = [
+        f"{name}: {rounded(observed, 4)} in the data, {with_interval(*_middle(drawn))} in replicates"
+        for name, (observed, drawn) in checks.items()
+        if abs(observed - drawn.mean()) > _FAR * drawn.std() and not drawn.min() <= observed <= drawn.max()
+    ]
+    detail = f"{'; '.join(said)} (medians and 90 % intervals of data drawn from the fitted model)."
+    return [Finding("note", "data that the fitted model does not reproduce", detail, advice)] if said else []
+
+
+def _middle(drawn: np.ndarray) -> tuple[float, float, float]:
+    low, median, high = np.quantile(drawn, (0.05, 0.5, 0.95)).tolist()
+    return median, low, high
+
+
+def write_checks(report: Report, checks: Checks) -> None:
+    """Write a table of posterior predictive checks."""
     rows = []
     for name, (observed, drawn) in checks.items():
-        low, median, high = (float(q) for q in np.quantile(drawn, (0.05, 0.5, 0.95)))
         below = float(np.mean(drawn < observed) + 0.5 * np.mean(drawn == observed))
-        rows.append([name, rounded(observed, 4), with_interval(median, low, high), f"{100 * below:.0f} %"])
+        rows.append([name, rounded(observed, 4), with_interval(*_middle(drawn)), f"{100 * below:.0f} %"])
     report.table(
         rows,
         ["quantity", "data", "replicates, 90 %", "replicates below the data"],

@@ -22,7 +22,7 @@ from geodax.app.report.drawing import (
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of
 from geodax.app.report.page import INK
-from geodax.app.report.parts import begin, end, write_checks
+from geodax.app.report.parts import Checks, begin, end, write_checks
 from geodax.app.tables.read import Table
 from geodax.data.errors import counted
 from geodax.diagnostics.findings import Finding
@@ -60,10 +60,7 @@ def write_unit_network(
         command: The command that repeats the run.
         path: The file to write.
     """
-    x, y = data.values[:, :-1], data.values[:, -1]
-    is_whole = ~np.isnan(x).any(axis=1)
-    shown = is_whole if is_whole.sum() > 1 else np.ones(len(x), bool)
-    x, y = np.where(np.isnan(x[shown]), model.center_, x[shown]), y[shown]
+    x, y, is_whole = _rows_shown(data, model)
     *inputs, target = data.names
     report = Report(
         f"{target} in {Path(config['file']).name}",
@@ -76,7 +73,7 @@ def write_unit_network(
         f"explain (R²) is {interval_of(posterior['r2'])}, median and 90 % interval."
     )
     begin(report, answer, findings, config)
-    law = {
+    prior = {
         ("unit", "joint"): "(w_h, b_h) of each unit a unit vector, uniform",
         ("unit", "separate"): "w_h of each unit a unit vector, uniform; b_h normal",
         ("free", "joint"): "w_h and b_h normal: the scale of each unit is not identified",
@@ -84,7 +81,7 @@ def write_unit_network(
     }
     report.code(
         f"output:  {target} = a + sum_h v_h max(0, w_h . x + b_h) + noise, all columns standardised\n"
-        f"units:   {law[model.weights, model.bias]}"
+        f"units:   {prior[model.weights, model.bias]}"
     )
     report.table(
         [
@@ -118,19 +115,33 @@ def write_unit_network(
         )
     _write_units(report, model, x, inputs)
     report.section("Posterior predictive checks")
+    write_checks(report, unit_network_checks(data, model))
+    low, high = np.quantile(model.sample_y(x), [0.05, 0.95], axis=0)
+    inside = 100 * float(np.mean((low <= y) & (y <= high)))
+    report.text(f"{inside:.0f} % of the data lie within the 90 % predictive intervals.")
+    end(report, identified_draws(model), stats, findings, config, command)
+    report.write(path)
+
+
+def unit_network_checks(data: Table, model: UnitNetworkRegressor) -> Checks:
+    """Return quantities of the targets and of their replicates."""
+    x, y, _ = _rows_shown(data, model)
     drawn = model.sample_y(x)
-    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
     checks = {
         "smallest": np.min,
         "largest": np.max,
         "standard deviation": np.std,
         "skewness": _skewness,
     }
-    write_checks(report, {name: (float(f(y, axis=-1)), f(drawn, axis=-1)) for name, f in checks.items()})
-    inside = 100 * float(np.mean((low <= y) & (y <= high)))
-    report.text(f"{inside:.0f} % of the data lie within the 90 % predictive intervals.")
-    end(report, identified_draws(model), stats, findings, config, command)
-    report.write(path)
+    return {name: (float(f(y, axis=-1)), f(drawn, axis=-1)) for name, f in checks.items()}
+
+
+def _rows_shown(data: Table, model: UnitNetworkRegressor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs and targets of the rows without missing inputs, or of all rows filled with means; and which are whole."""
+    x, y = data.values[:, :-1], data.values[:, -1]
+    is_whole = ~np.asarray(np.isnan(x).any(axis=1))
+    shown = is_whole if is_whole.sum() > 1 else np.ones(len(x), bool)
+    return np.where(np.isnan(x[shown]), model.center_, x[shown]), y[shown], is_whole
 
 
 def _write_units(report: Report, model: UnitNetworkRegressor, x: np.ndarray, inputs: Sequence[str]) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 
 from geodax._normal import Normal
 from geodax.app.family import AbstractRunKind, posterior_arrays
+from geodax.app.report.parts import misfits
 from geodax.app.run_folder.files import load_table, number_text, save_table
 from geodax.app.tables.assembly import OnMissing, about_missing, missing_counts
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
 from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
-from geodax.app.unit_network.report import identified_draws, write_unit_network
+from geodax.app.unit_network.report import identified_draws, unit_network_checks, write_unit_network
 from geodax.data.errors import TableError, counted, listed, nearest
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.unit_network.estimator import UnitNetworkRegressor
@@ -66,7 +67,11 @@ class UnitNetworkRun(AbstractRunKind):
         return UnitNetworkRegressor(**_estimator_options(config["options"]), random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
-        return check(identified_draws(model), posterior_arrays(model)[1], max_num_integration_steps=_MOST_STEPS)
+        findings = check(identified_draws(model), posterior_arrays(model)[1], max_num_integration_steps=_MOST_STEPS)
+        return findings + misfits(
+            unit_network_checks(data, model),
+            "More units (--n-hidden) may reproduce them; outliers and skewed noise are outside of this model.",
+        )
 
     def remarks(self, data: Table, model: Any) -> tuple[str, ...]:
         spread = f"{model.target_spread_:.3g}"

@@ -19,7 +19,7 @@ from numpyro.distributions.util import validate_sample
 
 from geodax import _checks
 from geodax._types import Array, Float, PRNGKey
-from geodax.geometry import distributions as laws
+from geodax.geometry import distributions
 from geodax.interop.numpyro.constants import noticed, without_derivative
 from geodax.interop.numpyro.constraints import as_inexact, check_chart, stiefel
 
@@ -54,16 +54,16 @@ class _OnStiefel(Distribution):
         names = {"f": "(n,p)", "a": "(n,n)", "b": "(p)"}
         return ",".join(names[name] for name in self.arg_constraints)
 
-    def _law(self, *parameters: Any) -> Any:
+    def _distribution(self, *parameters: Any) -> Any:
         raise NotImplementedError
 
     @property
     def is_normalized(self) -> bool:
         """Whether ``log_prob`` contains the normalising constant."""
         if not self.batch_shape:
-            return self._law(*self._parameters()).is_normalized
+            return self._distribution(*self._parameters()).is_normalized
         single = [p[(0,) * (p.ndim - count)] for p, count in zip(self._parameters(), self._ranks(), strict=True)]
-        return self._law(*single).is_normalized
+        return self._distribution(*single).is_normalized
 
     def invariants(self) -> tuple[Array, ...]:
         """The parameters up to rotations of the matrices, on which the normalising constant depends."""
@@ -81,9 +81,9 @@ class _OnStiefel(Distribution):
         if not self.is_normalized:
             parameters = tuple(noticed(type(self).__name__, x) for x in parameters)
         if not self.batch_shape:
-            return self._law(*parameters).log_prob(value)
+            return self._distribution(*parameters).log_prob(value)
         function = jnp.vectorize(
-            lambda x, *parameters: self._law(*parameters).log_prob(x),
+            lambda x, *parameters: self._distribution(*parameters).log_prob(x),
             signature=f"(n,p),{self._signature()}->()",
         )
         return function(value, *parameters)
@@ -104,19 +104,19 @@ class _OnStiefel(Distribution):
 
     def _draws(self, key: Any, sample_shape: tuple[int, ...], parameters: tuple[Array, ...]) -> Array:
         if not self.batch_shape:
-            return self._draw(self._law(*parameters), key, sample_shape)
+            return self._draw(self._distribution(*parameters), key, sample_shape)
         shape = (*sample_shape, *self.batch_shape)
         keys = jax.random.split(_typed(key), math.prod(shape)).reshape(shape)
         function = jnp.vectorize(
-            lambda key, *parameters: self._draw(self._law(*parameters), key, ()),
+            lambda key, *parameters: self._draw(self._distribution(*parameters), key, ()),
             signature=f"(),{self._signature()}->(n,p)",
         )
         return function(keys, *parameters)
 
-    def _draw(self, law: Any, key: Any, shape: tuple[int, ...]) -> Array:
+    def _draw(self, distribution: Any, key: Any, shape: tuple[int, ...]) -> Array:
         if self.num_sweeps is None:
-            return law.sample(_typed(key), shape)
-        return law.gibbs_sample(_typed(key), shape, num_sweeps=self.num_sweeps)
+            return distribution.sample(_typed(key), shape)
+        return distribution.gibbs_sample(_typed(key), shape, num_sweeps=self.num_sweeps)
 
     def _check(self, value: Array) -> None:
         if value.shape[-2:] != self.event_shape:
@@ -142,12 +142,12 @@ class StiefelUniform(_OnStiefel):
     pytree_aux_fields = ("n", "p")
 
     def __init__(self, n: int, p: int, *, chart: Any = None, validate_args: bool | None = None):
-        laws.StiefelUniform(n, p)
+        distributions.StiefelUniform(n, p)
         self.n, self.p = n, p
         super().__init__((n, p), chart, validate_args=validate_args)
 
-    def _law(self) -> Any:
-        return laws.StiefelUniform(self.n, self.p)
+    def _distribution(self) -> Any:
+        return distributions.StiefelUniform(self.n, self.p)
 
 
 class MatrixLangevin(_OnStiefel):
@@ -179,15 +179,15 @@ class MatrixLangevin(_OnStiefel):
         validate_args: bool | None = None,
     ):
         self.f = _array("MatrixLangevin: f", f, 2)
-        _check_single(laws.MatrixLangevin, self.f, rank=2)
+        _check_single(distributions.MatrixLangevin, self.f, rank=2)
         super().__init__(self.f.shape, chart, num_sweeps, validate_args)
 
     def invariants(self) -> tuple[Array, ...]:
         """The singular values of ``f``."""
         return (jnp.linalg.svd(self.f, compute_uv=False),)
 
-    def _law(self, f: Any) -> Any:
-        return laws.MatrixLangevin(f)
+    def _distribution(self, f: Any) -> Any:
+        return distributions.MatrixLangevin(f)
 
 
 class VonMisesFisher(Distribution):
@@ -214,7 +214,7 @@ class VonMisesFisher(Distribution):
         batch = np.broadcast_shapes(loc.shape[:-1], concentration.shape)
         self.loc, self.concentration = _broadcast(loc, batch, 1), _broadcast(concentration, batch, 0)
         first = (0,) * len(batch)
-        laws.VonMisesFisher(self.loc[first], self.concentration[first])
+        distributions.VonMisesFisher(self.loc[first], self.concentration[first])
         super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
 
     @property
@@ -226,14 +226,16 @@ class VonMisesFisher(Distribution):
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:
         """Log density with respect to the uniform probability measure of the sphere."""
         function = jnp.vectorize(
-            lambda x, loc, kappa: laws.VonMisesFisher(loc, kappa).log_prob(x), signature="(p),(p),()->()"
+            lambda x, loc, kappa: distributions.VonMisesFisher(loc, kappa).log_prob(x), signature="(p),(p),()->()"
         )
         return function(as_inexact(value), self.loc, self.concentration)
 
     @property
     def mean(self) -> Float[Array, "*batch p"]:
         """The mean, inside the sphere."""
-        function = jnp.vectorize(lambda loc, kappa: laws.VonMisesFisher(loc, kappa).mean, signature="(p),()->(p)")
+        function = jnp.vectorize(
+            lambda loc, kappa: distributions.VonMisesFisher(loc, kappa).mean, signature="(p),()->(p)"
+        )
         return function(self.loc, self.concentration)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
@@ -241,7 +243,7 @@ class VonMisesFisher(Distribution):
         shape = (*sample_shape, *self.batch_shape)
         keys = jax.random.split(_typed(key), math.prod(shape)).reshape(shape)
         function = jnp.vectorize(
-            lambda key, loc, kappa: laws.VonMisesFisher(loc, kappa).sample(key), signature="(),(p),()->(p)"
+            lambda key, loc, kappa: distributions.VonMisesFisher(loc, kappa).sample(key), signature="(),(p),()->(p)"
         )
         parameters = (self.loc, self.concentration)
         return without_derivative(
@@ -282,15 +284,15 @@ class MatrixBingham(_OnStiefel):
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-1])
         self.a, self.b = _broadcast(a, batch, 2), _broadcast(b, batch, 1)
         if not batch:
-            laws.MatrixBingham(self.a, self.b)
+            distributions.MatrixBingham(self.a, self.b)
         super().__init__((*batch, a.shape[-1], b.shape[-1]), chart, num_sweeps, validate_args)
 
     def invariants(self) -> tuple[Array, ...]:
         """The eigenvalues of ``a``, and the weights."""
         return jnp.linalg.eigvalsh(self.a), self.b
 
-    def _law(self, a: Any, b: Any) -> Any:
-        return laws.MatrixBingham(a, b)
+    def _distribution(self, a: Any, b: Any) -> Any:
+        return distributions.MatrixBingham(a, b)
 
 
 class BinghamVonMisesFisher(_OnStiefel):
@@ -333,7 +335,7 @@ class BinghamVonMisesFisher(_OnStiefel):
         batch = np.broadcast_shapes(f.shape[:-2], a.shape[:-2], b.shape[:-1])
         self.f, self.a, self.b = _broadcast(f, batch, 2), _broadcast(a, batch, 2), _broadcast(b, batch, 1)
         if not batch:
-            laws.BinghamVonMisesFisher(self.f, self.a, self.b)
+            distributions.BinghamVonMisesFisher(self.f, self.a, self.b)
         super().__init__((*batch, *f.shape[-2:]), chart, num_sweeps, validate_args)
 
     def invariants(self) -> tuple[Array, ...]:
@@ -347,8 +349,8 @@ class BinghamVonMisesFisher(_OnStiefel):
             turned = scaled @ turned
         return values, self.b, jnp.stack(products, axis=-1)
 
-    def _law(self, f: Any, a: Any, b: Any) -> Any:
-        return laws.BinghamVonMisesFisher(f, a, b)
+    def _distribution(self, f: Any, a: Any, b: Any) -> Any:
+        return distributions.BinghamVonMisesFisher(f, a, b)
 
 
 def _array(name: str, value: Any, rank: int) -> Array:
@@ -358,9 +360,9 @@ def _array(name: str, value: Any, rank: int) -> Array:
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
 
 
-def _check_single(law: Any, x: Array, rank: int) -> None:
+def _check_single(distribution: Any, x: Array, rank: int) -> None:
     """Check the shape with the distribution of the first element of the batch."""
-    law(x[(0,) * (x.ndim - rank)])
+    distribution(x[(0,) * (x.ndim - rank)])
 
 
 def _broadcast(x: Array, batch: tuple[int, ...], rank: int) -> Array:

@@ -37,7 +37,9 @@ def refuse_flat(owner: str, sites: Mapping[str, Any], gradient: Callable[[PRNGKe
         gradient: The gradient of the log density at a random point.
     """
     suspects = [
-        name for name, law in sites.items() if counted_cells(law) is not True or isinstance(law, dist.ImproperUniform)
+        name
+        for name, distribution in sites.items()
+        if counted_cells(distribution) is not True or isinstance(distribution, dist.ImproperUniform)
     ]
     if not suspects:
         return

@@ -89,5 +89,5 @@ def hierarchical_cca(
     loadings = jnp.concatenate([top, bottom], axis=1)
     noise, mean = jnp.concatenate(noises, axis=1), jnp.concatenate(means, axis=1)
     with numpyro.plate("rows", len(members)):
-        law = dist.LowRankMultivariateNormal(mean[members], loadings[members], noise[members])
-        numpyro.sample("x", law, obs=jnp.concatenate([first, second], axis=1))
+        distribution = dist.LowRankMultivariateNormal(mean[members], loadings[members], noise[members])
+        numpyro.sample("x", distribution, obs=jnp.concatenate([first, second], axis=1))

@@ -49,15 +49,15 @@ def eigenmodel(
     eta = intercept + ((vectors * eigenvalues[None, :]) @ vectors.T)[rows, columns]
     values = matrix[rows, columns]
     if link == "log":
-        law: Any = dist.Poisson(jnp.exp(eta))
+        pair: Any = dist.Poisson(jnp.exp(eta))
     elif link == "logit":
-        law = dist.Bernoulli(logits=eta)
+        pair = dist.Bernoulli(logits=eta)
     elif link == "probit":
         # the logit of Phi(eta), without cancellation in either tail
-        law = dist.Bernoulli(logits=jax.scipy.special.log_ndtr(eta) - jax.scipy.special.log_ndtr(-eta))
+        pair = dist.Bernoulli(logits=jax.scipy.special.log_ndtr(eta) - jax.scipy.special.log_ndtr(-eta))
     else:
         raise ValueError(f"eigenmodel: link must be probit, logit or log, found {link!r}.")
-    numpyro.sample("pairs", law.to_event(1), obs=values.astype(np.int32))
+    numpyro.sample("pairs", pair.to_event(1), obs=values.astype(np.int32))
 
 
 def network_hmm(
@@ -66,7 +66,7 @@ def network_hmm(
     num_states: int = 3,
     rank: int = 2,
     intercept: bool = False,
-    law: Literal["poisson", "negative-binomial"] = "poisson",
+    likelihood: Literal["poisson", "negative-binomial"] = "poisson",
     eigenvalue_scale: float = 5.0,
     intercept_scale: float = 5.0,
     transition_concentration: float = 1.0,
@@ -83,7 +83,7 @@ def network_hmm(
         num_states: Number of states.
         rank: Number of columns of each W.
         intercept: Whether each state has an intercept c; otherwise it is zero.
-        law: The distribution of a count given its rate; negative binomial counts have the variance ``mu + a mu^2``.
+        likelihood: Distribution of a count given its rate; negative binomial counts have variance ``mu + a mu^2``.
         eigenvalue_scale: Prior standard deviation of the eigenvalues over the number of classes.
         intercept_scale: Prior standard deviation of the intercepts.
         transition_concentration: Concentration of the Dirichlet prior of each row of the transition matrix.
@@ -109,14 +109,14 @@ def network_hmm(
         level: Any = numpyro.sample("intercept", dist.Normal(0.0, intercept_scale).expand([num_states]).to_event(1))
         eta = eta + level[:, None]
     mean = jnp.exp(eta)[None]
-    if law == "negative-binomial":
+    if likelihood == "negative-binomial":
         normal = dist.Normal(0.0, dispersion_scale).expand([num_states]).to_event(1)
         dispersion = jnp.exp(jnp.asarray(numpyro.sample("log_dispersion", normal)))
         family: Any = dist.NegativeBinomial2(mean, 1.0 / dispersion[:, None])
-    elif law == "poisson":
+    elif likelihood == "poisson":
         family = dist.Poisson(mean)
     else:
-        raise ValueError(f"network_hmm: law must be poisson or negative-binomial, found {law!r}.")
+        raise ValueError(f"network_hmm: likelihood must be poisson or negative-binomial, found {likelihood!r}.")
     values = jnp.asarray(np.nan_to_num(flat), eta.dtype)
     each = family.log_prob(values[:, None, :])
     log_emission = jnp.sum(jnp.where(jnp.asarray(~np.isnan(flat))[:, None, :], each, 0.0), axis=-1)

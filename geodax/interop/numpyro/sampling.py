@@ -242,7 +242,10 @@ def _undefined(
         latent = {site: values[site] for site in translated.position}
         sites = _sites(model, args, kwargs, translated, jax.random.key(0), latent)
         pairs = {name: (sites[name]["fn"], sites[name]["value"]) for name in translated.observed}
-        return {name: (law.log_prob(value), law.support(value)) for name, (law, value) in pairs.items()}
+        return {
+            name: (distribution.log_prob(value), distribution.support(value))
+            for name, (distribution, value) in pairs.items()
+        }
 
     for chain in range(len(jax.tree.leaves(stack)[0])):
         with warnings.catch_warnings():
@@ -283,9 +286,9 @@ def _log_likelihood(
         sites = _sites(model, args, kwargs, translated, key, latent)
         found = {}
         for site in translated.observed:
-            law, value = sites[site]["fn"], sites[site]["value"]
-            found[f"values/{site}"] = law.log_prob(value)
-            found[f"counts/{site}"] = jnp.broadcast_to(counted_cells(law), jnp.shape(found[f"values/{site}"]))
+            distribution, value = sites[site]["fn"], sites[site]["value"]
+            found[f"values/{site}"] = distribution.log_prob(value)
+            found[f"counts/{site}"] = jnp.broadcast_to(counted_cells(distribution), jnp.shape(found[f"values/{site}"]))
         return found
 
     posterior = tree["posterior"].to_dataset()

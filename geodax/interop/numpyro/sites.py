@@ -63,19 +63,19 @@ def strategy_of(init_strategy: Any) -> Callable:
         manifold = manifold_of(site["fn"], Stiefel()) if is_latent else None
         if manifold is None or site["name"] in options.get("values", {}) or function not in known:
             return chosen(site)
-        law = site["fn"]
+        distribution = site["fn"]
         is_uniform = function in (init_to_uniform, init_to_value)
         if isinstance(manifold, Stiefel) and not is_uniform:
             return chosen(site)
         key, sample_shape = site["kwargs"]["rng_key"], site["kwargs"]["sample_shape"]
-        shape = (*sample_shape, *law.shape())
-        point, is_angle = None, event_support(law) is constraints.circular
+        shape = (*sample_shape, *distribution.shape())
+        point, is_angle = None, event_support(distribution) is constraints.circular
         with contextlib.suppress(NotImplementedError):  # there is no mean, or no way to draw
             if function is init_to_mean:
-                point = coordinate({"fn": law, "value": jnp.broadcast_to(law.mean, shape)})
+                point = coordinate({"fn": distribution, "value": jnp.broadcast_to(distribution.mean, shape)})
             elif not is_uniform:
-                draws = law(rng_key=key, sample_shape=(options["num_samples"], *sample_shape))
-                point = jnp.median(coordinate({"fn": law, "value": draws}), axis=0)
+                draws = distribution(rng_key=key, sample_shape=(options["num_samples"], *sample_shape))
+                point = jnp.median(coordinate({"fn": distribution, "value": draws}), axis=0)
         if point is None:
             like = jnp.zeros((*shape, 2) if is_angle else shape, jnp.result_type(float))
             point = manifold.random_point(_typed(key), like)

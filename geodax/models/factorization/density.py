@@ -119,13 +119,13 @@ def log_prior(position: Position, form: FactorizationForm) -> Scalar:
     natural = {name: form.factors[name] * x if name in form.factors else x for name, x in position.items()}
     total = Gaussian(1.0).log_density(natural["intercept"]) + _NOISE.log_density(natural["log_noise"])
     if form.has_offsets:
-        law = Gaussian(form.offset_scale)
-        total = total + law.log_density(natural["user_offset"]) + law.log_density(natural["item_offset"])
+        prior = Gaussian(form.offset_scale)
+        total = total + prior.log_density(natural["user_offset"]) + prior.log_density(natural["item_offset"])
     if form.factorization == "svd":
-        scales, law = ordered_scales(natural["log_gaps"]), Gaussian(form.singular_value_scale)
-        return total + law.log_density(scales) + jnp.sum(natural["log_gaps"])
-    law = Gaussian(math.sqrt(form.entry_variance))
-    return total + law.log_density(natural["left"]) + law.log_density(natural["right"])
+        scales, prior = ordered_scales(natural["log_gaps"]), Gaussian(form.singular_value_scale)
+        return total + prior.log_density(scales) + jnp.sum(natural["log_gaps"])
+    prior = Gaussian(math.sqrt(form.entry_variance))
+    return total + prior.log_density(natural["left"]) + prior.log_density(natural["right"])
 
 
 def log_likelihood(position: Position, batch: Batch, form: FactorizationForm) -> Float[Array, " B"]:

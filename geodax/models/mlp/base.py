@@ -37,7 +37,7 @@ from geodax.models.unit_network.functions import half_distances, moments
 from geodax.nn.networks import checked_rank
 from geodax.predict.evaluation import evaluate
 
-_LAWS: Mapping[str, Any] = {
+_PRIORS: Mapping[str, Any] = {
     "gaussian": nn.Gaussian,
     "laplace": nn.Laplace,
     "student-t": lambda scale: nn.StudentT(scale=scale),
@@ -46,8 +46,8 @@ _LAWS: Mapping[str, Any] = {
     "hierarchical-horseshoe": lambda scale: nn.HierarchicalHorseshoe(scale, local=True, least_scale=_LEAST_SCALE),
 }
 _LEAST_SCALE = 0.1  # of horseshoes, whose poles break samplers without an acceptance test
-_NOISE_LAW = ("*log_noise", nn.Gaussian(1.0, mean=-1.0))
-_SPACING_LAW = ("*log_spacings", nn.Gaussian(1.0))
+_NOISE_PRIOR = ("*log_noise", nn.Gaussian(1.0, mean=-1.0))
+_SPACING_PRIOR = ("*log_spacings", nn.Gaussian(1.0))
 _SCALE_AFTER_ORTHONORMAL = 1.0  # orthonormal layers preserve lengths, free ones the scale of each unit
 _LEAST_ROWS = 2
 
@@ -264,22 +264,22 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
     def _priors(self, *, num_hidden: int) -> nn.Priors:
         targets = self._targets_of_problem()
         has_spacings = targets.get("is_ordinal", False) and targets["out_features"] > 2
-        others = [_SPACING_LAW if has_spacings else _NOISE_LAW]
+        others = [_SPACING_PRIOR if has_spacings else _NOISE_PRIOR]
         if isinstance(self.prior, nn.Priors):
             return nn.Priors([*self.prior.rules, *others])
-        known = f"{argument('prior')} must be one of {list(_LAWS)}{in_python(', or rules as for gx.nn.Priors')}"
+        known = f"{argument('prior')} must be one of {list(_PRIORS)}{in_python(', or rules as for gx.nn.Priors')}"
         if not isinstance(self.prior, str | Sequence):
             found = _checks.described(self.prior)
             raise TypeError(f"{known}, found {found}.")
         if not isinstance(self.prior, str):
             return nn.Priors([*self.prior, *others])
-        if self.prior not in _LAWS:
+        if self.prior not in _PRIORS:
             raise ValueError(f"{known}, found {self.prior!r}.")
         if not (isinstance(self.prior_scale, str) and self.prior_scale == "fan_in"):
             _checks.number(type(self).__name__, "prior_scale", self.prior_scale, above=0.0)
-        rules = [*others, ("*", _LAWS[self.prior](self.prior_scale))]
+        rules = [*others, ("*", _PRIORS[self.prior](self.prior_scale))]
         if self.orthogonal and num_hidden and isinstance(self.prior_scale, str):
-            rules.insert(0, (f"*layers.{num_hidden}.weight", _LAWS[self.prior](_SCALE_AFTER_ORTHONORMAL)))
+            rules.insert(0, (f"*layers.{num_hidden}.weight", _PRIORS[self.prior](_SCALE_AFTER_ORTHONORMAL)))
         return nn.Priors(rules)
 
     def _chosen_inference(self) -> AbstractInference:

@@ -85,8 +85,8 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
             Means, the variance of the noise (aleatoric) and of the function (epistemic), and log predictive densities
             (of counts: probabilities) where targets were given; all in the units of y.
         """
-        laws = (self._distribution(*block) for block in self._outputs(self._inputs(X)))
-        return numbers_from_distributions(laws, targets=None if y is None else np.asarray(y, np.float64))
+        distributions = (self._distribution(*block) for block in self._outputs(self._inputs(X)))
+        return numbers_from_distributions(distributions, targets=None if y is None else np.asarray(y, np.float64))
 
     def predict_distribution(self, X: Any) -> Mixture:
         """Return the posterior predictive distributions: mixtures over the draws of the ensemble.

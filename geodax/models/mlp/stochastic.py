@@ -120,7 +120,7 @@ class StochasticGradientMCMC(AbstractInference):
                 f"{_checks.described(self.metric)}."
             )
         self.check_numbers()
-        kicked = [path for path, size, law in _horseshoes(problem) if law.has_kicks(size)]
+        kicked = [path for path, size, prior in _horseshoes(problem) if prior.has_kicks(size)]
         if self.temperature > 0.0 and kicked:
             raise ValueError(
                 f"{argument('prior')}: the horseshoe of {kicked[0]} has a density with a pole at zero, which gives "
@@ -344,19 +344,19 @@ def _in_parts(posterior: Posterior) -> tuple[Posterior, dict[str, Any]]:
 
 def _horseshoes(problem: NetworkProblem) -> list[tuple[str, int, nn.Horseshoe | nn.HierarchicalHorseshoe]]:
     """Arrays with a horseshoe prior: path, number of entries, prior."""
-    laws: list[Any] = []
+    described: list[Any] = []
     # traced to get the shapes without computing a network
-    jax.eval_shape(lambda key: laws.extend(problem.priors.describe(problem.build(key))), jax.random.key(0))
+    jax.eval_shape(lambda key: described.extend(problem.priors.describe(problem.build(key))), jax.random.key(0))
     return [
-        (path, math.prod(shape), law)
-        for path, shape, law in laws
-        if isinstance(law, nn.Horseshoe | nn.HierarchicalHorseshoe)
+        (path, math.prod(shape), prior)
+        for path, shape, prior in described
+        if isinstance(prior, nn.Horseshoe | nn.HierarchicalHorseshoe)
     ]
 
 
 def least_temperature(problem: NetworkProblem) -> tuple[float, str]:
     """The highest temperature at which a horseshoe collapses an array to zero, and the path of that array."""
-    return max(((law.least_temperature(size), path) for path, size, law in _horseshoes(problem)), default=(0.0, ""))
+    return max(((prior.least_temperature(size), path) for path, size, prior in _horseshoes(problem)), default=(0.0, ""))
 
 
 def _metric(settings: StochasticGradientMCMC, num_data: int) -> metrics.AbstractMetric | None:

@@ -9,8 +9,8 @@ from scipy.special import gammaln
 from geodax import _checks
 from geodax._wording import argument
 
-Law = Literal["poisson", "negative-binomial"]
-LAWS: tuple[Law, ...] = ("poisson", "negative-binomial")
+CountLikelihood = Literal["poisson", "negative-binomial"]
+COUNT_LIKELIHOODS: tuple[CountLikelihood, ...] = ("poisson", "negative-binomial")
 
 
 class NetworkCounts(NamedTuple):
@@ -35,13 +35,15 @@ class NetworkCounts(NamedTuple):
     tally: Float[np.ndarray, "T u"] | None
 
 
-def observations(counts: Float[np.ndarray, "T C C"], *, diagonal: bool = True, law: Law = "poisson") -> NetworkCounts:
+def observations(
+    counts: Float[np.ndarray, "T C C"], *, diagonal: bool = True, likelihood: CountLikelihood = "poisson"
+) -> NetworkCounts:
     """Extract the pairs of symmetric matrices of counts.
 
     Args:
         counts: One matrix per window, NaN where a count is missing.
         diagonal: Whether to include counts within a class.
-        law: Distribution of a count given its rate.
+        likelihood: Distribution of a count given its rate.
 
     Returns:
         The counts.
@@ -50,7 +52,7 @@ def observations(counts: Float[np.ndarray, "T C C"], *, diagonal: bool = True, l
     values = counts[:, rows, columns]
     is_observed, values = ~np.isnan(values), np.nan_to_num(values)
     levels = tally = None
-    if law == "negative-binomial":
+    if likelihood == "negative-binomial":
         levels, place = np.unique(values.astype(np.int64), return_inverse=True)
         tally = np.zeros((len(values), len(levels)))
         # missing counts are stored as zeros, which add nothing
@@ -91,7 +93,7 @@ def checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
     return counts
 
 
-def checked_law(name: str) -> Law:
+def checked_likelihood(name: str) -> CountLikelihood:
     """Check the name of a distribution of the counts.
 
     Args:
@@ -103,7 +105,7 @@ def checked_law(name: str) -> Law:
     Raises:
         ValueError: If the name is unknown.
     """
-    for law in LAWS:
-        if law == name:
-            return law
-    raise ValueError(f"NetworkHMM: {argument('counts')} must be one of {', '.join(LAWS)}, found {name!r}.")
+    for likelihood in COUNT_LIKELIHOODS:
+        if likelihood == name:
+            return likelihood
+    raise ValueError(f"NetworkHMM: {argument('counts')} must be one of {', '.join(COUNT_LIKELIHOODS)}, found {name!r}.")

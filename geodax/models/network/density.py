@@ -38,7 +38,7 @@ from scipy.special import gammaln
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax.models.network import hidden_markov
-from geodax.models.network.counts import Law, NetworkCounts
+from geodax.models.network.counts import CountLikelihood, NetworkCounts
 
 
 class NetworkPrior(NamedTuple):
@@ -126,7 +126,7 @@ def count_log_probabilities(
     values: Int[np.ndarray, " N"],
     pairs: tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]],
     *,
-    law: Law = "poisson",
+    likelihood: CountLikelihood = "poisson",
 ) -> Float[Array, "K N"]:
     """Compute the normalised log probability of single counts in each state.
 
@@ -134,14 +134,14 @@ def count_log_probabilities(
         theta: Parameters without leading axes.
         values: The counts.
         pairs: The two classes of each count.
-        law: Distribution of a count given its rate.
+        likelihood: Distribution of a count given its rate.
 
     Returns:
         Log probabilities.
     """
     eta = log_rates(theta)[:, pairs[0], pairs[1]]
     numbers, constant = (jnp.asarray(x, eta.dtype)[None, :] for x in (values, gammaln(values + 1.0)))
-    if law == "poisson":
+    if likelihood == "poisson":
         return numbers * eta - jnp.exp(eta) - constant
     dispersion = jnp.asarray(theta.dispersion)[:, None]
     logs = jnp.log1p(dispersion * jnp.exp(eta))
@@ -202,12 +202,12 @@ def draw_states(key: PRNGKey, theta: NetworkParameters, data: NetworkCounts) -> 
 
 
 def draw_counts(
-    key: PRNGKey, theta: NetworkParameters, states: Int[Array, " T"], *, law: Law = "poisson"
+    key: PRNGKey, theta: NetworkParameters, states: Int[Array, " T"], *, likelihood: CountLikelihood = "poisson"
 ) -> Float[Array, "T C C"]:
     """Draw symmetric matrices of counts given the states."""
     key_counts, key_rates = jax.random.split(key)
     rates = jnp.exp(log_rates(theta))[states]
-    if law == "negative-binomial":
+    if likelihood == "negative-binomial":
         # negative binomial as a gamma mixture of Poisson, with mean mu and shape 1 / a
         shape = 1.0 / jnp.asarray(theta.dispersion)[states][:, None, None]
         rates = rates * jax.random.gamma(key_rates, jnp.broadcast_to(shape, rates.shape)) / shape
@@ -216,7 +216,7 @@ def draw_counts(
 
 
 def simulate(
-    key: PRNGKey, theta: NetworkParameters, num_windows: int, *, law: Law = "poisson"
+    key: PRNGKey, theta: NetworkParameters, num_windows: int, *, likelihood: CountLikelihood = "poisson"
 ) -> tuple[Int[Array, " T"], Float[Array, "T C C"]]:
     """Draw states and counts from the model.
 
@@ -224,7 +224,7 @@ def simulate(
         key: A PRNG key.
         theta: Parameters without leading axes.
         num_windows: T.
-        law: Distribution of a count given its rate.
+        likelihood: Distribution of a count given its rate.
 
     Returns:
         The states and the counts.
@@ -238,7 +238,7 @@ def simulate(
         return following, state
 
     _, states = jax.lax.scan(step, first, jax.random.split(key_states, num_windows))
-    return states, draw_counts(key_counts, theta, states, law=law)
+    return states, draw_counts(key_counts, theta, states, likelihood=likelihood)
 
 
 def _chain(theta: NetworkParameters, data: NetworkCounts) -> tuple[Array, Array, Array]:

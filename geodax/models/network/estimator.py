@@ -15,7 +15,7 @@ from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
 from geodax.models.network import density
-from geodax.models.network.counts import NetworkCounts, checked_counts, checked_law, observations
+from geodax.models.network.counts import NetworkCounts, checked_counts, checked_likelihood, observations
 from geodax.models.network.density import NetworkParameters, NetworkPrior
 from geodax.models.network.modes import NetworkMode, find_modes, starting_point
 from geodax.models.network.options import NetworkOptions
@@ -115,7 +115,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         Raises:
             ValueError: As :meth:`fit`.
         """
-        checked_law(self.counts)
+        checked_likelihood(self.counts)
         require_positive(self, "eigenvalue_scale", "intercept_scale", "transition_concentration", "dispersion_scale")
         counts = checked_counts(X)
         num_windows, num_classes = counts.shape[:2]
@@ -172,7 +172,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         Raises:
             ValueError: If X and ``given`` have different windows.
         """
-        asked, known, law = self._observed(X), self._observed(given), checked_law(self.counts)
+        asked, known, likelihood = self._observed(X), self._observed(given), checked_likelihood(self.counts)
         if len(asked.values) != len(known.values):
             raise ValueError(
                 f"NetworkHMM: X and given must have the same windows, found {len(asked.values)} and "
@@ -183,7 +183,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         pairs = asked.pairs[0][place], asked.pairs[1][place]
 
         def log_probabilities(theta: NetworkParameters) -> Any:
-            in_state = density.count_log_probabilities(theta, values, pairs, law=law)
+            in_state = density.count_log_probabilities(theta, values, pairs, likelihood=likelihood)
             return logsumexp(in_state, axis=0, b=density.state_probabilities(theta, known)[window].T)
 
         found = over_draws(log_probabilities, self.draws())
@@ -231,11 +231,13 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         Returns:
             Symmetric counts, one set for each posterior draw used.
         """
-        data, law = self._observed(X), checked_law(self.counts)
+        data, likelihood = self._observed(X), checked_likelihood(self.counts)
 
         def replicate(given: tuple[Any, NetworkParameters]) -> Any:
             key_states, key_counts = jax.random.split(given[0])
-            return density.draw_counts(key_counts, given[1], density.draw_states(key_states, given[1], data), law=law)
+            return density.draw_counts(
+                key_counts, given[1], density.draw_states(key_states, given[1], data), likelihood=likelihood
+            )
 
         return over_draws(replicate, self._keyed(random_state))
 
@@ -270,7 +272,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return self._data(counts)
 
     def _data(self, counts: np.ndarray) -> NetworkCounts:
-        return observations(counts, diagonal=self.diagonal, law=checked_law(self.counts))
+        return observations(counts, diagonal=self.diagonal, likelihood=checked_likelihood(self.counts))
 
     def _prior(self) -> NetworkPrior:
         intercept = self.intercept_scale if self.intercept else None
