@@ -1,7 +1,7 @@
 """Long runs: memory over a million steps, distance from the manifold on the way, seconds of a checkpoint; float32, one thread.
 
 Each run is one of a million iterations of one chain in a process of its own, with draws streamed to disk and a checkpoint every two
-seconds, some hundred times as often as usual. *Memory* is the resident set, looked at after every stretch of about half a second;
+seconds, some hundred times as often as usual. *Memory* is the resident set, looked at after every chunk of about half a second;
 *growth* compares the mean over its last tenth with that over its second tenth. *Residual* is the largest of all iterations, not of the
 recorded draws alone. *Checkpoints* are timed for the states of three runs; the share of the time that they take at one a minute is
 their seconds over 60 (processor seconds beside them, for a machine that does other things too).

@@ -39,7 +39,6 @@ from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
 RESULTS = Path(__file__).parent / "results" / "tables_quality.json"
 MOST_HELD_OUT = 1000
 MOST_OF_A_PROCESS = 1000  # fitted rows
-LEAST_HALVED = 5000  # rows of tables that are also fitted with half the iterations
 FOLDS = KFold(5, shuffle=True, random_state=0)  # tables may be sorted
 LEVELS = (0.05, 0.95)
 TREES = 100
@@ -243,7 +242,6 @@ def is_apt(model, name):
     fitted = num_rows - min(num_rows // 5, MOST_HELD_OUT)
     apt = {
         "Gaussian process": fitted <= MOST_OF_A_PROCESS,
-        HALF: num_rows >= LEAST_HALVED,
         MEANS: name in CLASSIFICATION,
     }
     return apt.get(model, True)

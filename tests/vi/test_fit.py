@@ -101,11 +101,12 @@ def test_bound_under_a_prior_that_is_a_function(regression, key):
 
 
 def test_fit_without_a_posterior_says_that_it_is_maximum_likelihood(regression, key):
+    key_first, key_second = jax.random.split(key)
     layer = nn.Linear(3, "scalar", key=jax.random.key(1))
     likelihood, data = nn.GaussianLikelihood(noise=NOISE), regression[0]
     with pytest.warns(UserWarning, match="no part of the network has a posterior"):
-        vi.fit(key, layer, likelihood, data, num_steps=2, **SILENT)
-    vi.fit(key, layer, likelihood, data, num_steps=2, log_prior=nn.Priors(), **SILENT)
+        vi.fit(key_first, layer, likelihood, data, num_steps=2, **SILENT)
+    vi.fit(key_second, layer, likelihood, data, num_steps=2, log_prior=nn.Priors(), **SILENT)
 
 
 def test_fit_finds_the_conjugate_posterior(regression, key):
