@@ -177,11 +177,15 @@ def _knows(option: str, value: str | bool) -> bool:
     return True
 
 
-def _options_for(lowered: jax.stages.Lowered, platform: str, num_passes: int | None = None) -> dict[str, str | bool]:
+def _options_for(
+    lowered: jax.stages.Lowered, platform: str, num_passes: int | None = None, digest: bytes | None = None
+) -> dict[str, str | bool]:
+    """Compiler options for a program, whose cost is looked up by the digest of its text."""
     options = compiler_options(platform)
     if platform != "cpu":
         return options
-    cost: Any = lowered.cost_analysis() or {}
+    cost: Any = lowered.cost_analysis() if digest is None else reused(("cost", digest), lowered.cost_analysis)
+    cost = cost or {}
     passes = math.inf if num_passes is None else num_passes
     functions = cost.get("transcendentals", 0.0)
     has_few = functions < _FEW_FUNCTIONS
@@ -202,15 +206,16 @@ def _program(
     lowered = traced.lower()
     here = jnp.zeros(()).sharding  # the place of arguments without a sharding, such as NumPy arrays
     named = next((place for place in places if isinstance(place, jax.sharding.Sharding)), here)
-    options = _options_for(lowered, next(iter(named.device_set)).platform, num_passes)
-    if _constants_are_arguments() or _constant_bytes(traced.jaxpr) > _MOST_CONSTANT_BYTES:
-        return interruptible(lowered.compile, compiler_options=options)
-    text = lowered.as_text()
-    if "callback" in text:
-        return interruptible(lowered.compile, compiler_options=options)
+    options_for = functools.partial(_options_for, lowered, next(iter(named.device_set)).platform, num_passes)
+    has_text = not _constants_are_arguments() and _constant_bytes(traced.jaxpr) <= _MOST_CONSTANT_BYTES
+    text = lowered.as_text() if has_text else ""
+    if not text or "callback" in text:
+        return interruptible(lowered.compile, compiler_options=options_for())
+    digest = hashlib.sha256(text.encode()).digest()
+    options = options_for(digest)
     # in the text, both kinds of PRNG keys are arrays of integers
     kinds = (tuple(traced.jaxpr.in_avals), tuple(traced.jaxpr.out_avals))
-    key = (hashlib.sha256(text.encode()).digest(), kinds, places, here, tuple(options.items()))
+    key = (digest, kinds, places, here, tuple(options.items()))
     with _lock:
         if key in _kept:
             _kept.move_to_end(key)

@@ -309,9 +309,9 @@ def test_runs_say_how_much_they_do(monkeypatch):
     passes = []
     options_for = programs._options_for
 
-    def seeing(lowered, platform, num_passes=None):
+    def seeing(lowered, platform, num_passes=None, digest=None):
         passes.append(num_passes)
-        return options_for(lowered, platform, num_passes)
+        return options_for(lowered, platform, num_passes, digest)
 
     monkeypatch.setattr(programs, "_options_for", seeing)
     sampler = gx.hmc(lambda x, scale: -0.5 * jnp.sum((x / scale) ** 2), step_size=0.3, num_integration_steps=3)
@@ -321,6 +321,16 @@ def test_runs_say_how_much_they_do(monkeypatch):
     gx.sample(jax.random.key(0), gx.hmc(lambda x: -jnp.sum(x**4)), jnp.ones(3), **options)
     assert passes[-1] == 18
     assert set(passes) == {1, None, 18}
+
+
+def test_the_cost_of_a_program_is_computed_once(monkeypatch):
+    """Also if it runs another number of times, for which other options may pay."""
+    analyses = []
+    cost_analysis = jax.stages.Lowered.cost_analysis
+    monkeypatch.setattr(jax.stages.Lowered, "cost_analysis", lambda self: analyses.append(1) or cost_analysis(self))
+    for num_passes in (None, None, 5):
+        compiled(lambda x: jnp.sin(x) + 0.715, jnp.ones(3), num_passes=num_passes)
+    assert len(analyses) == 1
 
 
 @pytest.mark.relaxed  # the check of keys traces once more
