@@ -86,6 +86,10 @@ def test_signs_that_no_chain_visits_are_a_note(club):
     assert sign_findings(modes, both[:, :1]) == []  # the others are far lower
     (note,) = sign_findings(near, both[:, :1])
     assert "a mode with 1 positive eigenvalues of 2, 4.0 units" in note.detail
-    assert sign_findings(near, both) == []
+    assert sign_findings(near, np.tile(both, (1, 60, 1))) == []
+    (note,) = sign_findings(near, np.tile(both, (4, 1, 1)))
+    assert (
+        "50 % have 1, 50 % have 2 positive eigenvalues of 2, and the chains changed that number 4 times" in note.detail
+    )
     flat = near[1].theta._replace(eigenvalues=np.array([-1e-4, 9.0]))
     assert sign_findings([modes[0], near[1]._replace(theta=flat)], both[:, :1]) == []

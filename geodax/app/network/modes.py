@@ -9,6 +9,7 @@ from geodax.models.eigenmodel.modes import EigenmodelMode
 from geodax.models.network.modes import NetworkMode
 
 _NEAR = 20.0  # of log density
+_FEW_CHANGES = 100
 _FLAT = 1e-2  # an eigenvalue relative to the largest, whose sign is open
 
 
@@ -57,9 +58,24 @@ def sign_findings(modes: Sequence[EigenmodelMode], eigenvalues: np.ndarray) -> l
         eigenvalues: Draws of the eigenvalues.
 
     Returns:
-        A note if a mode near the highest has another number of positive eigenvalues than all draws.
+        A note if draws have several numbers of positive eigenvalues between which the chains seldom change, or if a
+        mode near the highest has a number that no draw has.
     """
-    drawn = set(np.unique((eigenvalues > 0).sum(axis=-1)).tolist())
+    positive = (eigenvalues > 0).sum(axis=-1)
+    found, counts = np.unique(positive, return_counts=True)
+    drawn, changes = dict(zip(found.tolist(), counts.tolist(), strict=True)), int((np.diff(positive) != 0).sum())
+    if len(drawn) > 1 and changes < _FEW_CHANGES:
+        shares = ", ".join(f"{100 * count / positive.size:.2g} % have {number}" for number, count in drawn.items())
+        return [
+            Finding(
+                "note",
+                "signs of eigenvalues that chains seldom change",
+                f"Of the draws {shares} positive eigenvalues of {eigenvalues.shape[-1]}, and the chains changed that "
+                f"number {changes} times in all. Each number has a mode of its own, whose share of the posterior is "
+                "uncertain.",
+                "Draw more, or use a smaller --rank if the eigenvalue that changes its sign is not needed.",
+            )
+        ]
     for mode in modes:
         sizes, number = np.abs(mode.theta.eigenvalues), int(np.sum(mode.theta.eigenvalues > 0))
         gap = modes[0].log_density - mode.log_density
