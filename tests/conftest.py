@@ -15,6 +15,7 @@ CACHE = (
     Path(tempfile.gettempdir()) / f"geodax-compilation-cache-{USER}" / os.environ.get("PYTEST_XDIST_WORKER", "alone")
 )
 CACHE_BYTES = 2**29
+MOST_RESIDENT = 3 * 2**29  # bytes of a worker, beyond which it forgets its programs
 
 # In the environment, so that the processes a test starts have them too.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # JAX_PLATFORMS=cuda runs them on a GPU
@@ -66,6 +67,17 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Forget compiled programs between two files, so that a worker stays near 2 GB."""
+    resident = Path("/proc/self/statm")
+    if nextitem is None or nextitem.path == item.path or not resident.exists():
+        return
+    if int(resident.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_RESIDENT:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

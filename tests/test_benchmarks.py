@@ -49,6 +49,7 @@ def test_yardsticks_pass_exact_draws(target_module, key):
     assert None not in found
 
 
+@pytest.mark.thorough
 def test_yardsticks_catch_a_neighbouring_density(target_module, key):
     """Each of the three by itself; the linear part is 20 % too large."""
     target = target_module.make_target(3, 2)
@@ -173,6 +174,7 @@ def test_stochastic_gradients_of_several_chains(tmp_path):
     assert facts["left_out"].keys() == {"SGLD, posteriors"}
 
 
+@pytest.mark.thorough
 @pytest.mark.relaxed
 def test_ppca_forms_are_one_density(monkeypatch):
     """The rows of data against the function of statistics."""

@@ -120,6 +120,7 @@ def _deep(p, x):
 DEEP = {"layers": [jnp.full((6, 6), 0.1 * (i + 1)) for i in range(4)], "target": jnp.linspace(-1.0, 1.0, 6)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options", [{"num_micro_batches": 4}, {"num_micro_batches": 2, "checkpoint_activations": True}]
 )
@@ -143,6 +144,7 @@ def test_micro_batches_and_checkpoints_need_less_memory(key):
     assert temporary(num_micro_batches=8) < 0.3 * temporary()
 
 
+@pytest.mark.thorough
 def test_activations_in_half_precision(key):
     """The likelihood gets bfloat16, the gradient of a position in single precision is in single precision."""
     seen = []

@@ -75,6 +75,7 @@ def sampled(suite, checkout):
     return run
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", ["nuts", "hmc"])
 @pytest.mark.parametrize("name", list(FACTS["mean_value"]))
 def test_means_are_those_of_the_reference_draws(suite, sampled, name, sampler):
@@ -89,6 +90,7 @@ def test_means_are_those_of_the_reference_draws(suite, sampled, name, sampler):
     assert abs(off[f"mean of {first}"]) > norm.isf(0.0005 / len(found))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", ["nuts", "hmc"])
 def test_a_funnel_is_named_and_its_noncentred_form_is_none(sampled, sampler):
     draws, stats, _ = sampled(f"{SCHOOLS}_centered", sampler)

@@ -90,6 +90,7 @@ def test_entries_are_uncorrelated(key):
             assert abs(correlation(y[:, :-lag], y[:, lag:])) < bound * np.sqrt(z.size / y[:, lag:].size), lag
 
 
+@pytest.mark.thorough
 def test_steps_chains_and_leaves_are_uncorrelated(key):
     """The same entries under keys that are folded from neighbouring numbers."""
     step_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(40))

@@ -2,7 +2,7 @@
 
 python -m experiments.givens.figure_4 [--smoke]
 
-The paper's points are not published; these are drawn from the same law, by a seed whose classical plane is tilted as theirs.
+The paper's points are not published; these are drawn from the same distribution, by a seed whose classical plane is tilted as theirs.
 """
 
 import dataclasses

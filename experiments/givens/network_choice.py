@@ -1,4 +1,4 @@
-"""Which network model predicts windows that it has not seen: rank, intercepts, law of the counts.
+"""Which network model predicts windows that it has not seen: rank, intercepts, distribution of the counts.
 
 python -m experiments.givens.network_choice [--smoke]
 
@@ -18,7 +18,7 @@ from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import number, panels, table
 from experiments.givens.contact_windows import COLOURS, counted
 from geodax.models.network import density
-from geodax.models.network.counts import LAWS, observations
+from geodax.models.network.counts import COUNT_LIKELIHOODS, observations
 from geodax.models.network.density import NetworkPrior
 from geodax.models.network.modes import find_modes
 
@@ -52,8 +52,8 @@ class Config:
 
 def pieces(config: Config) -> list[Labels]:
     """A model a piece."""
-    models = [(law, intercept, config.eigenvalue_scale) for law in LAWS for intercept in (False, True)]
-    models.append((LAWS[1], True, config.other_eigenvalue_scale))
+    models = [(law, intercept, config.eigenvalue_scale) for law in COUNT_LIKELIHOODS for intercept in (False, True)]
+    models.append((COUNT_LIKELIHOODS[1], True, config.other_eigenvalue_scale))
     return [
         {"law": law, "intercept": intercept, "rank": rank, "seed": seed, "eigenvalue_scale": scale}
         for (law, intercept, scale), rank, seed in itertools.product(models, config.ranks, config.seeds)
@@ -99,9 +99,9 @@ def scores(record: Record) -> str:
 
 
 def picture(record: Record):
-    """The same as curves, a panel a law."""
+    """The same as curves, a panel for each distribution."""
     figure, axes = panels(1, 2)
-    for ax, law in zip(axes[0], LAWS, strict=True):
+    for ax, law in zip(axes[0], COUNT_LIKELIHOODS, strict=True):
         ranks = record.config["ranks"]
         for model, colour in zip([m for m in _models(record) if m[0] == law], COLOURS, strict=False):
             values = [record.values("log_probability", rank=rank, **_labels(*model)).mean() for rank in ranks]

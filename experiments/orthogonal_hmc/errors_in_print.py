@@ -232,7 +232,7 @@ def _run_2(variant: str, group: str, name: str, eps: float, config: Config, key,
 
 
 def _volume(config: Config, labels: Labels, num_chains: int = 8) -> Figures:
-    """The coordinate of the matrix mixture that is farthest from its law under exact draws."""
+    """The coordinate of the matrix mixture that is farthest from its distribution under exact draws."""
     mixture = MatrixMixture(labels["n"], labels["p"], 0.3, (1.0, 2.0))
     algorithm = gx.hmc(
         log_density(mixture, labels["has_volume"]),

@@ -137,7 +137,7 @@ class Stochastic(NamedTuple):
 
 
 def _noise_of_one_size(variance: Callable) -> Callable:
-    """Noise with the momentum's law, times the root of a variance of (step size, friction, gradient variance)."""
+    """Noise with the momentum's distribution, times the root of a variance of (step size, friction, gradient variance)."""
     return lambda manifold, x, z, *numbers: jnp.sqrt(variance(*numbers)) * manifold.momentum(x, z)
 
 

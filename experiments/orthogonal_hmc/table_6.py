@@ -119,10 +119,10 @@ def model(kind: str, shape: tuple[int, int], rank: int) -> tuple[Any, Any, Any]:
 
 def _bottleneck(shape: tuple[int, int], rank: int) -> tuple[Any, Any, Any]:
     scale = rank**-0.25
-    law = gx.nn.Gaussian(scale)
+    prior = gx.nn.Gaussian(scale)
 
     def log_prior(position):
-        return law.log_density(position["left"]) + law.log_density(position["right"])
+        return prior.log_density(position["left"]) + prior.log_density(position["right"])
 
     def start(key):
         keys = jax.random.split(key)
@@ -136,10 +136,10 @@ def _bottleneck(shape: tuple[int, int], rank: int) -> tuple[Any, Any, Any]:
 
 def _svd(shape: tuple[int, int], rank: int) -> tuple[Any, Any, Any]:
     # the mean square of an entry of a normal r x (m + n - r) matrix is spread over m n of them
-    law = SingularValues(*shape, scale=math.sqrt(math.prod(shape) / (rank * (sum(shape) - rank))))
+    prior = SingularValues(*shape, scale=math.sqrt(math.prod(shape) / (rank * (sum(shape) - rank))))
 
     def log_prior(position):
-        return law.log_density(position["log_gaps"])
+        return prior.log_density(position["log_gaps"])
 
     def start(key):
         keys = jax.random.split(key, 3)
@@ -147,7 +147,7 @@ def _svd(shape: tuple[int, int], rank: int) -> tuple[Any, Any, Any]:
             gx.Stiefel().random_point(k, jnp.zeros((size, rank), jnp.float32))
             for k, size in zip(keys, shape, strict=False)
         ]
-        gaps = law.sample(keys[2], jnp.zeros(rank, jnp.float32))
+        gaps = prior.sample(keys[2], jnp.zeros(rank, jnp.float32))
         return {"left": factors[0], "right": factors[1], "log_gaps": gaps}
 
     manifold = gx.Product({"left": gx.Stiefel(), "right": gx.Stiefel(), "log_gaps": gx.Euclidean()})

@@ -3,7 +3,7 @@ r"""The funnel of Yu, Hartmann, Williams and Klami (2023), section 4.2, and how 
 .. math::
     \theta_D \sim N(0, \sigma^2), \qquad \theta_1 \mid \theta_D \sim N(\mu, \log(1 + e^{\theta_D})),
 
-the softplus a *variance*, as the paper's notation has it. The marginal law of :math:`\theta_D` is normal, so the distance
+the softplus a *variance*, as the paper's notation has it. The marginal distribution of :math:`\theta_D` is normal, so the distance
 from the truth is exact: Kolmogorov-Smirnov and first Wasserstein distance of the draws from a normal distribution
 function.
 """
@@ -120,7 +120,7 @@ def metrics() -> dict[str, tuple[AbstractMetric, float]]:
 
 
 def distances(draws: np.ndarray, variance: float) -> dict[str, float]:
-    """How far draws of theta_D are from their law.
+    """How far draws of theta_D are from their distribution.
 
     Args:
         draws: Of shape (draw,).
@@ -156,7 +156,7 @@ def independent_of_the_neck(key: int, num_chains: int, num_draws: int, spacing: 
         num_chains: Chains.
         num_draws: Draws of each.
         spacing: Time between draws: step size times steps.
-        variance: Of the law.
+        variance: Of the distribution.
 
     Returns:
         Draws (chain, draw), from the start of the samplers' chains.

@@ -138,7 +138,7 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
     """Runs of one setting."""
     images = classifiers.load(config.data, num_train=NUM_TRAIN)
     hidden, metric = labels["hidden"], labels["metric"]
-    law = gx.nn.Gaussian() if labels["prior"] == "gaussian" else gx.nn.HierarchicalHorseshoe()
+    prior = gx.nn.Gaussian() if labels["prior"] == "gaussian" else gx.nn.HierarchicalHorseshoe()
     num_an_epoch = len(images.train) // config.batch_size
     rate = labels.get("rate") or _rates(labels)[_printed(metric)]
     biases = ({None: STARTS[labels["prior"]]} | OTHER_STARTS[labels["prior"]])[labels.get("start")]
@@ -149,7 +149,7 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
     found = run_sgrld(
         images,
         lambda key: drawn(key, network, biases=biases),
-        gx.nn.Priors([("*", law)]),
+        gx.nn.Priors([("*", prior)]),
         metric_of(metric, labels["alpha2"], num_an_epoch),
         learning_rate=rate,
         seeds=seeds,

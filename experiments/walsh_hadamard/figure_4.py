@@ -1,7 +1,7 @@
 """Figure 4 of Rossi, Marmin and Filippone (2020), supplement: Gaussian processes with few variational parameters.
 
 Three ways to spend a number of parameters on the posterior of a process with an RBF kernel: Walsh-Hadamard weights of
-many random features, a normal law over the weights of few random features, and inducing points. Settings of section
+many random features, a normal distribution over the weights of few random features, and inducing points. Settings of section
 D.4: 12,000 steps of Adam, the noise held for 10,000 of them, learning rate 6e-4 (hartman6: 5e-3), length scales
 sqrt(d) / 2, amplitude 1, noise 0.02; 20 % of the points are trained on. Batches of 64; the paper does not say. As in the
 paper, inducing points are counted by the parameters of their posterior and are rounded up. Their
@@ -76,7 +76,7 @@ def budget(covariance: str, features: int) -> int:
 
 
 def spread_over(covariance: str, parameters: int) -> int:
-    """Entries of a vector whose normal law has at least as many parameters."""
+    """Entries of a vector whose normal distribution has at least as many parameters."""
     if covariance == "diagonal":
         return -(-parameters // 2)
     return math.ceil((-3 + math.sqrt(9 + 8 * parameters)) / 2)

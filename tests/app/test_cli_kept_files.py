@@ -220,6 +220,7 @@ def test_resume_puts_a_run_back_that_a_killed_fit_had_set_aside(run, capsys):
     assert not {"config.json", "data.npz", "my notes.txt"} & changed
 
 
+@pytest.mark.thorough
 def test_a_resume_that_is_refused_keeps_the_number_of_draws(run, capsys):
     assert main(["resume", str(run), "--num-samples", "30", "--devices", "99", "--no-progress"]) == 1
     assert "devices" in said(capsys)

@@ -158,6 +158,7 @@ def test_odd_shapes_make_a_page(tmp_path, shape, rows):
         assert f"<h2>{section}</h2>" in page
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("n", "p"), [slow(2, 1), (6, 2)])
 def test_rows_and_columns_without_any_cell_make_a_page(tmp_path, n, p):
     posterior, _, table = posterior_of(n, p)
@@ -184,6 +185,7 @@ def test_many_columns_rows_and_missing_cells_stay_small(tmp_path):
     assert "400 evenly spaced rows of 3000 are shown" in page
 
 
+@pytest.mark.thorough
 def test_warnings_reach_the_first_line_and_the_diagnostics(tmp_path):
     posterior, stats, table = posterior_of()
     posterior["scale"] += np.arange(4)[:, None, None]

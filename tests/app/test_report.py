@@ -245,6 +245,7 @@ def test_energies_of_any_kind_are_drawn(energy):
     assert_stands_alone(report.html())
 
 
+@pytest.mark.thorough
 def test_rank_lines_of_agreeing_chains_stay_within_their_bounds():
     """In about 95 of 100 runs of independent draws all chains stay within; in a shifted one they do not."""
     generator = np.random.default_rng(1)

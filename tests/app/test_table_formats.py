@@ -235,6 +235,7 @@ def test_rows_keep_their_lines_in_every_chunk(write, small_chunks):
     assert table.text["b"][:2] == ("x\ny", "z")
 
 
+@pytest.mark.thorough
 def test_a_wide_table(write):
     """Its first lines alone are longer than what is looked at to find a layout."""
     values = np.random.default_rng(1).standard_normal((3, 10_000))

@@ -481,6 +481,7 @@ def test_numbers_that_steps_no_longer_change_are_named(stats):
     assert found(ends) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("logdensity", "rises"),
     [
@@ -507,6 +508,7 @@ def test_a_log_density_without_maximum_is_named_in_place_of_a_funnel(key, logden
     assert not (rises and "A funnel" in found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("coefficient", [0.9, 0.999, 0.9999])
 def test_log_densities_that_move_slowly_do_not_keep_rising(coefficient):
     """Also of one chain; and a chain that repeats one point, or rises once, does not keep rising."""

@@ -46,6 +46,7 @@ def test_the_temperature_of_a_skewed_density_is_one(key):
     np.testing.assert_allclose(found, 1.0, atol=0.1)
 
 
+@pytest.mark.thorough
 def test_arrays_on_manifolds_are_left_out(key):
     """Catches an identity applied where it does not hold, and a dimension that counts these arrays."""
     w, x = (np.random.default_rng(i).standard_normal((2, 500, *shape)) for i, shape in enumerate([(3, 2), (4,)]))

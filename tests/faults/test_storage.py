@@ -225,6 +225,7 @@ class TestTwoRuns:
 
 
 class TestClock:
+    @pytest.mark.thorough
     def test_jumps_change_nothing(self, tmp_path, monkeypatch):
         """Catches draws, checkpoints or ends of chunks that hang on the time of day."""
         whole = sample(tmp_path / "whole")

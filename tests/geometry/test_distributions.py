@@ -308,6 +308,7 @@ def test_langevin_trace_has_the_distribution_of_rejected_haar_draws(key):
     assert scipy.stats.ks_2samp(found, expected).pvalue > 1e-4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(6, 3), slow((4, 4))], ids=str)
 def test_highly_concentrated_langevin_draws_follow_laplace(shape, key):
     """Then the loss of the trace from its largest value is half a chi-square with the dimension as its freedom."""

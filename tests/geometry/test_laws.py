@@ -11,6 +11,7 @@ from geodax.geometry.manifolds import FlowProperties
 from tests.suites.cases import named_case
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     [

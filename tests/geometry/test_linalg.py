@@ -259,6 +259,7 @@ def test_the_polar_factor_has_its_derivative(shape, dtype, is_degenerate):
     np.testing.assert_allclose(jnp.sum(pulled * change).real, jnp.sum(weights * tangent).real, rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_polar_factors_are_differentiated_on_several_devices():
     """Batched within ``shard_map`` on the devices of the tests, where LAPACK takes one matrix at a time."""
     devices = jax.devices()[:2]

@@ -215,6 +215,7 @@ def test_kick_is_friction_gradient_and_noise(case, key):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
 
 
+@pytest.mark.thorough
 def test_a_kick_makes_the_momentum_of_the_polar_flow_tangent(key):
     """With nothing to add, too."""
     key_point, key_momentum = jax.random.split(key)
@@ -506,6 +507,7 @@ def test_unknown_names_are_refused(arguments, message):
         gx.Stiefel(**arguments)
 
 
+@pytest.mark.thorough
 @hypothesis.given(shape=st.lists(st.integers(0, 5), min_size=0, max_size=4).map(tuple))
 def test_stiefel_accepts_exactly_tall_matrices(shape):
     """A shape rule with a hole in it."""
@@ -599,6 +601,7 @@ def _matrix(p, more, is_complex, seed):
     return rng.normal(size=shape) + (1j * rng.normal(size=shape) if is_complex else 0)
 
 
+@pytest.mark.thorough
 @hypothesis.settings(max_examples=15)
 @hypothesis.given(x=MATRICES)
 def test_factors_of_a_matrix(x):

@@ -107,6 +107,7 @@ def test_what_data_and_models_change_is_not_reused(compilations):
     assert float(abs(draws["static"]["level"]).max()) < 0.01
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [float, slow(np.asarray)], ids=["number", "array"])
 def test_data_that_a_model_holds_may_change(kind):
     """Catches a program that is reused for a model that reads other data than before."""
@@ -151,6 +152,7 @@ def test_simulation_based_calibration():
     assert 0.2 < np.std(shares) < 0.38
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("factor", [1.0, 0.5], ids=["array", "computed"])
 def test_the_constant_of_fixed_parameters_is_computed_once(factor):
     """The series of the constant is a loop, which the sampled program of a fixed ``f`` has not."""
@@ -214,6 +216,7 @@ def test_initial_values_that_do_not_fit_are_refused(values, message):
         gxn.sample(sites, model_args=(0.1,), init_values=values, **STILL)
 
 
+@pytest.mark.thorough
 def test_initial_values_of_another_kind_are_refused():
     with pytest.raises(TypeError, match="a dict from names of latent sites"):
         gxn.sample(sites, model_args=(0.1,), init_values=[1.0], **STILL)
@@ -352,6 +355,7 @@ def test_arguments_that_are_no_tuple(found, without_type_checks):
         gxn.predictive(model, draws, model_args=found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("sampler", "max_bias"), [("adjusted_mclmc", 0.1), ("mclmc", 0.2)])
 def test_microcanonical_samplers(sampler, max_bias):
     """A conjugate model: both means and both variances of the posterior."""

@@ -120,6 +120,7 @@ def test_other_inferences_warn(columns, is_latent):
         assert bool(said) == (is_latent and columns == 3)
 
 
+@pytest.mark.thorough
 def test_a_guide_that_draws_names_the_way_out():
     """Catches JAX's error about while loops, and a gradient that is silently zero."""
 
@@ -153,6 +154,7 @@ def test_seeds_of_numpy_are_seeds(seed):
     assert draws["posterior"]["w"].shape == (1, 1, 3, 2)
 
 
+@pytest.mark.thorough
 def test_a_mixture_of_one_family(key):
     """The support of all components is the same set."""
     f = jnp.stack([2.0 * jnp.eye(3, 2), -jnp.eye(3, 2)])

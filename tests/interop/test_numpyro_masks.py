@@ -131,6 +131,7 @@ def imputation(x, y):
     scan(lambda carry, z: (carry, numpyro.sample("z", dist.Normal(mean, 1), obs=z)), 0.0, y[:, 0])
 
 
+@pytest.mark.thorough
 def test_imputed_cells_are_no_data():
     x, y = np.array([[0.3, np.nan], [-0.2, 1.1], [np.nan, 0.4]]), jnp.ones((3, 2))
     tree = gxn.sample(imputation, model_args=(x, y), **OPTIONS)

@@ -157,6 +157,7 @@ def test_discrete_and_reparametrised_sites():
         gxn.predictive(model, tree)
 
 
+@pytest.mark.thorough
 def test_sampled_scoped_models_predict(tmp_path):
     def model(y=None):
         mean = scope(lambda: numpyro.sample("m", dist.Normal(0.0, 100.0)), prefix="a")()

@@ -53,6 +53,7 @@ def statistics(w):
     return np.concatenate([entries.mean(1), (entries**2).mean(1)], axis=1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", ["hmc", slow("nuts")])
 def test_samples_the_posterior(sampler):
     tree = gxn.sample(
@@ -98,6 +99,7 @@ def test_prior_alone_with_another_geometry():
     assert "observed_data" not in tree.children
 
 
+@pytest.mark.thorough
 def test_unit_vectors_of_a_conjugate_model():
     """Prior and likelihood of von Mises and Fisher make a posterior of the same kind."""
     loc, y = jnp.array([1.0, 0.0, 0.0]), jnp.array([0.6, 0.8, 0.0])
@@ -131,6 +133,7 @@ def everything(y=None):
         numpyro.sample("y", dist.Normal(w[0, :, 0] * upper + v[0, :3, 0] + u, scale), obs=y)
 
 
+@pytest.mark.thorough
 def test_density_is_that_of_the_model(key):
     """Sites on manifolds without a Jacobian, all others with NumPyro's."""
     y = jnp.array([0.3, -0.2, 1.0])
@@ -184,6 +187,7 @@ def test_starts_where_the_density_is_finite(key):
     assert len(np.unique(np.asarray(starts["x"]))) == 20
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("strategy", "is_near"),
     [(init_to_mean, True), (init_to_median, True), (init_to_sample, True), (init_to_value(values={"s": 0.3}), False)],
@@ -324,6 +328,7 @@ def angles():
         numpyro.sample("anywhere", dist.VonMises(0.0, 1.0))
 
 
+@pytest.mark.thorough
 def test_angles_lie_on_circles(key):
     translated = gxn.to_geodax(angles, rng_key=key)
     shapes = {name: x.shape for name, x in translated.position.items()}
@@ -339,6 +344,7 @@ def test_angles_lie_on_circles(key):
     assert float(jnp.max(abs(jnp.mean(starts["single"], axis=0)))) < 5 * (0.5 / 400) ** 0.5
 
 
+@pytest.mark.thorough
 def test_samples_angles_beyond_pi():
     """Chains that stick on either side of pi have a mean sine near its mean over one side."""
 

@@ -103,6 +103,7 @@ def test_transform_there_and_back(shape, batch, key, dtype):
     np.testing.assert_array_equal(intermediates, log_volume)
 
 
+@pytest.mark.thorough
 def test_transform_is_a_pytree():
     transform = biject_to(gxn.stiefel(3, 2, chart=CHARTS["shifted"]))
     through_jit = jax.jit(lambda t: t)(transform)
@@ -114,6 +115,7 @@ def test_transform_is_a_pytree():
     np.testing.assert_allclose(jax.jit(lambda t, z: t(z))(transform, z), transform(z), atol=1e-14)
 
 
+@pytest.mark.thorough
 def test_constraint_knows_orthonormal_matrices(key, dtype):
     support = gxn.stiefel(6, 2)
     x = gx.distributions.StiefelUniform(6, 2, dtype).sample(key, (5,))
@@ -125,6 +127,7 @@ def test_constraint_knows_orthonormal_matrices(key, dtype):
         support(x[0].T)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("chart", [None, gx.transforms.Givens(3, 3, determinant=-1)], ids=["default", "chosen"])
 def test_square_matrices_have_a_component_to_choose(chart):
     support = gxn.stiefel(3, 3, chart=chart)
@@ -200,6 +203,7 @@ def test_von_mises_fisher(key):
             gxn.VonMisesFisher(*wrong)
 
 
+@pytest.mark.thorough
 def test_parameters_have_batches(key):
     f = jnp.stack([F, -F, 2 * F])
     ours = gxn.MatrixLangevin(f)
@@ -269,6 +273,7 @@ def test_auxiliary_vector_has_its_law(kind, key):
     check_auxiliary_vector(key, kind)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", REPARAMS)
 def test_reparametrised_density_is_prior_plus_log_volume(kind, key):
     model = reparam(one_site(gxn.MatrixLangevin(F)), config={"w": REPARAMS[kind]})
@@ -311,6 +316,7 @@ def test_reparametrisers_refuse_other_sites(key):
 # ----------------------------------------------------------------------------------------------------- angles
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("n", "p"), [(4, 2), *(slow(n, p) for n, p in ((3, 1), (5, 3)))])
 def test_density_of_angles_is_one_of_matrices(n, p, key):
     """Against the uniform law: the mean of the density over uniform matrices is 1, and its draws have the same angles."""
@@ -332,6 +338,7 @@ def test_density_of_angles_is_one_of_matrices(n, p, key):
     np.testing.assert_allclose(angles, base, atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_shifted_longitudes_come_back(key):
     prior = gxn.GivensAngles.normal(4, 2, jnp.array([3.0, 0.1, 0.2, -3.0, 0.1]), 0.3, shift=jnp.array([3.0, -3.0]))
     theta = prior.base_dist.sample(key, (1000,))
@@ -339,6 +346,7 @@ def test_shifted_longitudes_come_back(key):
     np.testing.assert_allclose(transform.inv(transform(theta)), theta, atol=1e-9)
 
 
+@pytest.mark.thorough
 def test_angles_are_a_site_of_their_own(key):
     def model():
         mean = numpyro.sample("mean", gxn.GivensAngles.uniform_angles(4, 2))

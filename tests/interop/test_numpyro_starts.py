@@ -48,6 +48,7 @@ def masked(y):
 UNIT = np.array([[0.0, 0.6, 0.8], [0.0, 0.8, 0.6]])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_checked", [True, False])
 @pytest.mark.parametrize(
     ("model", "y", "words"),

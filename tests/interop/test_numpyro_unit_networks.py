@@ -28,6 +28,7 @@ def _rows(generator, number=9):
     return x, np.maximum(0, x[:, 0] - x[:, 1]) + 0.2 * generator.standard_normal(number)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("weights", "bias"), list(itertools.product(density.WEIGHTS, density.BIASES)))
 def test_it_is_the_model_of_the_estimator(weights, bias):
     """Differences of log densities between two points; the volume element of log noise is the estimator's alone."""

@@ -114,6 +114,7 @@ def test_a_schedule_may_be_injected(key):
         np.testing.assert_allclose(updates, expected * params, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_chains_with_keys_of_their_own(key):
     """The idiom of the docstring; catches states that share their noise."""
     settings = {"metric": gx.metrics.RMSProp(), "learning_rate": 0.1, "num_data": NUM_DATA}

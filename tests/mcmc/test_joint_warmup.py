@@ -222,10 +222,12 @@ def check_pooled_scales(key) -> None:
     np.testing.assert_allclose(scale["complex"], of_a_part ** (35 / 40), rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_pooled_scales(key):
     check_pooled_scales(key)
 
 
+@pytest.mark.thorough
 def test_a_shared_scale_does_not_see_how_far_apart_equal_modes_are(key):
     """Catches a frame's scale, and with it the steps of everything else, that chains in mirror images inflate.
 
@@ -265,6 +267,7 @@ def test_a_shared_scale_does_not_see_how_far_apart_equal_modes_are(key):
     np.testing.assert_allclose(states.scale["b"][0], 1.0, atol=0.2)
 
 
+@pytest.mark.thorough
 def test_scales_make_a_stretched_normal_round(key):
     """Catches scales that are not used, or a length that is not carried over to the new unit of time."""
     spreads = jnp.logspace(-3, 3, 10)
@@ -308,6 +311,7 @@ def check_slopes(key) -> None:
         np.testing.assert_allclose(getattr(here, f"{name}_slope"), difference, rtol=1e-7)
 
 
+@pytest.mark.thorough
 def test_slopes(key):
     check_slopes(key)
 
@@ -347,6 +351,7 @@ def check_length_on_a_normal(key) -> None:
     assert abs(found / expected - 1) < 0.1, f"found {found}, expected {expected}"
 
 
+@pytest.mark.thorough
 def test_length_on_a_normal(key):
     check_length_on_a_normal(key)
 
@@ -417,6 +422,7 @@ def test_precision_is_kept(key, dtype, is_complex):
     assert 0.5 < tree["sample_stats"]["acceptance_rate"].values.mean() < 0.99
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.hmc, slow(gx.nuts)])
 def test_chains_on_two_devices_are_tuned_together(key, sampler):
     """Catches tuning by the chains of one's own device, and chains that come back in another's place."""

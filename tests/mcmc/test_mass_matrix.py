@@ -116,6 +116,7 @@ class TestEstimate:
         found = estimate(rows, jnp.asarray(num_rows), scale, scale, before, True)
         assert gain * condition(covariance, found) < condition(covariance, MassMatrix(scale))
 
+    @pytest.mark.thorough
     def test_as_many_long_directions_as_the_rank(self):
         """Catches the median of the eigenvalues found in place of the common value of all other directions."""
         generator = np.random.default_rng(6)
@@ -321,6 +322,7 @@ class Positive(gx.Euclidean):
         return jnp.exp(super().random_point(key, like))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.nuts, gx.adjusted_mclmc])
 @pytest.mark.parametrize("shape", [(), (2,)])
 def test_curved_leaves_with_the_shape_of_their_scales(shape, sampler):

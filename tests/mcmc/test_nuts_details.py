@@ -40,6 +40,7 @@ def turned_at(velocities):
     return turned
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("depth", range(1, 8))
 def test_the_pieces_are_those_of_the_recursion(depth):
     """Catches a piece left out, an unbalanced one, and a slot that is written over while it is needed.
@@ -209,6 +210,7 @@ class TestTrajectory:
         whole = np.array(0.5 * jnp.sum(r**2) - start.logdensity)
         assert np.abs(np.asarray(results.energy) - whole).max() < 0.1
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("step_size", [0.25, 0.45, 0.8, 1.3])
     def test_exact_draws_stay_exact(self, key, step_size):
         """Catches a rule that depends on where in its trajectory the chain was: few steps, most trees refused."""
@@ -226,6 +228,7 @@ class TestTrajectory:
             error = moment.std(0) / np.sqrt(len(moment))
             assert (np.abs(moment.mean(0) - expected) < 4.5 * error).all()
 
+    @pytest.mark.thorough
     def test_two_points_that_have_turned_are_a_trajectory(self, key):
         """Otherwise a chain whose single steps turn would not move."""
         algorithm = gx.nuts(lambda x: -0.5 * jnp.sum(x**2), step_size=1.9)

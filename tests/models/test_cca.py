@@ -325,6 +325,7 @@ def test_truth_is_recovered(fitted, truth):
     assert np.mean(hits) > 0.95 - 3 * np.sqrt(0.95 * 0.05 / num_directions)
 
 
+@pytest.mark.thorough
 def test_predictions_are_averages_of_closed_forms(fitted, data):
     """The conditional expectation of each draw, by dense algebra in the units of the data."""
     rows, groups = data
@@ -348,6 +349,7 @@ def test_predictions_are_averages_of_closed_forms(fitted, data):
     assert np.abs((drawn.mean(axis=0) - fitted.predict(rows[chosen][:, FIRST], groups[chosen])) / error).max() < 4.5
 
 
+@pytest.mark.thorough
 def test_predictions_of_a_file_are_exact_and_say_nothing_of_each_other(fitted, data, tmp_path):
     """Quantiles of one view are those of the mixture over the draws; rows that lack a cell or a group are empty."""
     rows, groups = data
@@ -402,6 +404,7 @@ def test_scores_densities_and_replicates(fitted, data, truth):
     assert [x.shape[1:] for x in fitted.sample(["a", "b"])] == [(2, N1), (2, N2)]
 
 
+@pytest.mark.thorough
 def test_missing_cells(fitted, data):
     """Predictions use the observed cells."""
     rows, groups = data
@@ -431,6 +434,7 @@ def test_a_fit_without_a_tenth_of_the_cells_agrees_with_the_fit_of_all(fitted, d
         assert np.all(np.abs(one.mean((0, 1)) - two.mean((0, 1))) < 1.5 * one.std((0, 1))), name
 
 
+@pytest.mark.thorough
 def test_one_matrix_with_columns(fitted, data):
     """A data frame with columns of both views and of groups is the pair of matrices."""
     pandas = pytest.importorskip("pandas")
@@ -493,6 +497,7 @@ def test_errors_of_the_input(data, options, change, words):
         HierarchicalCCA(**options).fit(X, labels)
 
 
+@pytest.mark.thorough
 def test_errors_of_predictions(fitted, data):
     rows, groups = data
     with pytest.raises(NotFittedError):

@@ -55,6 +55,7 @@ def test_modes_are_maxima_of_the_density(club, link):
                 assert logdensity(near) < mode.log_density
 
 
+@pytest.mark.thorough
 def test_chains_start_near_the_highest_mode(club):
     """The two factions give two positive eigenvalues; the second largest of the logarithms is negative."""
     model = Eigenmodel(2, link="log", num_warmup=60, num_samples=20, num_chains=4, random_state=0, progress=False)

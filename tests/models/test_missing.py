@@ -86,6 +86,7 @@ def test_a_regression_on_an_input_that_is_often_missing(noisy_line):
     np.testing.assert_allclose(deviation[2:], rest.std(), atol=0.15)
 
 
+@pytest.mark.thorough
 def test_predictions_of_rows_with_missing_cells_are_their_own(noisy_line):
     model, x, y = noisy_line
     rows = np.flatnonzero(np.isnan(x[:, 0]))[:3]

@@ -632,6 +632,7 @@ def test_few_rows_do_not_throw_the_noise(rows):
         assert model.posterior_["posterior"]["log_noise"].values.max() < 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step_size", "num_steps"), [(0.01, 1), (None, 5)])
 def test_only_a_step_size_that_is_found_is_shortened_for_few_rows(monkeypatch, step_size, num_steps):
     """By as much as there are more steps; with a given one more steps would sample for another time than asked."""

@@ -34,6 +34,7 @@ def test_chains_are_networks_of_their_own_except_under_swag(fitted):
     assert between["swag"] < weights["swag"].std(axis=1).mean()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_predictions_beat_the_mean(fitted, kind):
     """Catches networks that are not trained, or draws far from them."""

@@ -68,6 +68,7 @@ def test_draws_have_the_moments_of_the_closed_form_around_each_network(model):
     assert (mode == mode[:, :1]).all()
 
 
+@pytest.mark.thorough
 def test_predictions_and_conformal_intervals(model):
     """Catches networks that are not trained, and draws that later steps cannot take."""
     mean = model.predict(X)
@@ -109,6 +110,7 @@ def test_ordered_classes_with_missing_inputs_and_weights():
     np.testing.assert_allclose(np.bincount(y, weights), np.bincount(labels, np.arange(1, 121)), rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_the_last_layer_alone():
     """It is the default. Catches hidden layers that move, and a structure that is not passed on."""
     inference = LaplaceInference(num_warmup=100, num_chains=1, num_samples=5, structure="full")

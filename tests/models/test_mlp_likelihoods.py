@@ -54,6 +54,7 @@ def test_predictions_belong_together_in_the_units_of_y(likelihood, rows):
         np.testing.assert_allclose(np.exp(density[0]), mass[nearest] / (places[1] - places[0]), rtol=1e-8)
 
 
+@pytest.mark.thorough
 def test_several_targets_have_their_own_units_and_noise(rows):
     """Catches one scale for all targets, and joint densities that are those of one target."""
     x, real, counts = rows

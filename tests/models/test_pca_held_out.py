@@ -127,6 +127,7 @@ def test_the_command_line_keeps_its_choice_for_resuming(tmp_path):
     assert PCARun().estimator({"options": {"n_components": 2}, "seed": 0}).n_components == 2
 
 
+@pytest.mark.thorough
 def test_a_fit_with_too_few_components_says_so():
     """Of planted rank 5, two components leave variance that the model does not predict."""
     table = planted(200, 30, 5, 1.0, np.random.default_rng(0))

@@ -66,6 +66,7 @@ def assert_same(found, expected):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("structure", ["kronecker", "diagonal", "full"])
 def test_laplace_of_an_ordinary_network_is_that_of_its_layers(structure, networks, data):
     """Catches places that count other leaves, and leaves lost on the way to draws and predictions."""
@@ -100,6 +101,7 @@ def test_draws_by_the_sampler_are_arrays(networks, data):
         np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_noises_of_an_ordinary_network_are_maximised(networks, data):
     x, _ = data
     y = jnp.stack([x[:, 0], x[:, 1] * x[:, 2], 0.1 * x[:, 3]], axis=1)
@@ -111,6 +113,7 @@ def test_noises_of_an_ordinary_network_are_maximised(networks, data):
         assert_same(ordinary, plain)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("where", [None, last_of], ids=["all layers", "last layer"])
 def test_noisy_kfac_of_an_ordinary_network_is_that_of_its_layers(where, networks, data):
     """Catches other leaves that are moved, given priors or lost, and layers at other places."""

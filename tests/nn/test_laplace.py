@@ -425,6 +425,7 @@ def test_a_linearised_network_is_the_first_order_expansion(wrap, key):
     np.testing.assert_allclose(nn.linearised(mode, other)(x), expected, rtol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("structure", ["diagonal", "full"])
 def test_a_posterior_far_less_sure_than_its_network_says_so(structure, key):
     """Catches a wrong trace, a loss that is not an example's, and alarms for networks that are unsure, or narrow priors."""

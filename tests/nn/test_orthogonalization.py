@@ -46,6 +46,7 @@ def test_no_other_matrix_of_the_form_is_nearer(key):
     np.testing.assert_allclose(distance, singular[3], rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_only_the_layers_asked_for_and_of_any_network(key):
     class Network(eqx.Module):
         first: nn.Linear

@@ -493,6 +493,7 @@ def test_rules_that_name_no_array_are_refused(key):
         nn.Priors([("layers.1.weight", nn.Haar()), rest]).sample(key_draw, orthogonal)
 
 
+@pytest.mark.thorough
 def test_wildcards_that_meet_no_array_are_told_once(key):
     key_plain, key_deep, key_orthogonal = jax.random.split(key, 3)
     plain = nn.MLP(4, 2, widths=(5,), key=key_plain)

@@ -102,6 +102,7 @@ def test_random_features_have_their_kernel(kernel, key):
     assert abs(pair.mean() - truth) < 4 * pair.std() / np.sqrt(number)
 
 
+@pytest.mark.thorough
 def test_random_feature_process_has_three_kinds_of_weights(key):
     counts = {}
     for weights in ("mean-field", "full", "whvi"):
@@ -115,6 +116,7 @@ def test_random_feature_process_has_three_kinds_of_weights(key):
         nn.RandomFeatureGP(2, 1, num_features=16, weights="dense", key=key)
 
 
+@pytest.mark.thorough
 @pytest.mark.relaxed
 def test_random_projections_stay_as_they_are(tmp_path):
     """Under weight decay, in priors, in a file, and when all floats change their type."""

@@ -100,6 +100,7 @@ def test_collected_moments_are_those_of_the_points():
     np.testing.assert_allclose(found.columns["w"], np.array(columns[-4:]), atol=1e-9)
 
 
+@pytest.mark.thorough
 def test_draws_have_the_covariance_of_the_formula(key):
     """Catches missing factors 1/2 and K - 1, shared noise of the entries, and a mean that is the last point."""
     tree = draw(key, num_samples=40_000, num_collected=12, rank=5, learning_rate=0.02)

@@ -53,6 +53,7 @@ def run(key, algorithm, data, position=START, **settings):
 class TestData:
     """Data for which the likelihood is nowhere finite: the step size is not the cause, whoever has chosen it."""
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("make", [gx.sghmc, lambda p: gx.sgrld(p, step_size=1e-4)], ids=["sghmc", "sgrld"])
     def test_samplers(self, key, name, make):
         likelihood, data, words = WRONG[name]
@@ -95,6 +96,7 @@ class TestData:
 class TestBatches:
     """Catches an explanation that looks at other examples than the iteration that failed."""
 
+    @pytest.mark.thorough
     def test_each_of_several_in_an_iteration(self, key):
         algorithm = gx.sghmc(posterior(COUNTS), num_inner_steps=7)
         with pytest.raises(NonFiniteError, match=AT_START):

@@ -34,6 +34,7 @@ def compilations(monkeypatch):
     return names
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.nuts, gx.mclmc, slow(gx.hmc)], ids=["nuts", "mclmc", "hmc"])
 def test_draws_are_those_of_a_density_with_its_data(sampler):
     """The same draws up to rounding, in a program that other data and another seed have been through before."""
@@ -48,6 +49,7 @@ def test_draws_are_those_of_a_density_with_its_data(sampler):
     np.testing.assert_allclose(found["posterior"]["position"], expected["posterior"]["position"], rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_nothing_is_compiled_again(compilations):
     algorithm = gx.hmc(logdensity, num_integration_steps=2)
     for number in range(4):

@@ -133,6 +133,7 @@ def test_keys_of_both_kinds_are_other_programs_of_the_same_text():
         np.testing.assert_array_equal(compiled(draw, keys)(keys), jax.jit(draw)(keys))
 
 
+@pytest.mark.thorough
 def test_chains_of_a_variational_fit_are_compiled_once(compilations):
     """Keys and data are arguments of a fit's programs; other ones make no other program."""
     x = np.linspace(-1, 1, 20)[:, None]
@@ -159,6 +160,7 @@ def test_chains_of_a_variational_fit_are_compiled_once(compilations):
     np.testing.assert_array_equal(fitted(1, -x).history.elbo, other.history.elbo)
 
 
+@pytest.mark.thorough
 def test_an_estimator_that_is_fitted_again_compiles_nothing(compilations):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)

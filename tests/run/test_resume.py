@@ -465,6 +465,7 @@ def without_new_facts(*args, **kwargs):
     return {name: value for name, value in found.items() if name not in new}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.hmc, slow(gx.nuts), slow(gx.mclmc)])
 def test_another_target_with_the_same_value_at_the_start(sampler, tmp_path):
     """Catches another width of a prior, which a start at its middle does not show."""
@@ -578,6 +579,7 @@ class TestAnotherSampler:
         longer = position(runs[kind](tmp_path / "run", num_samples=12))
         np.testing.assert_array_equal(longer, position(runs[kind](None, num_samples=12)))
 
+    @pytest.mark.thorough
     def test_geometries_are_told_apart(self, tmp_path):
         """Frames of the same shape under another law of momenta, and a sphere in place of free numbers."""
 
@@ -682,6 +684,7 @@ class TestDamagedDraws:
 
 
 class TestNoRoom:
+    @pytest.mark.thorough
     def test_for_draws(self, key, tmp_path, monkeypatch):
         """Catches lost draws, and a run that cannot go on after room is made."""
         expected = position(sample(key, None))

@@ -131,6 +131,7 @@ class TestWhatIsKept:
                 expected = every[group][name].values[:, 2::3]
                 np.testing.assert_array_equal(values.values, expected, err_msg=name)
 
+    @pytest.mark.thorough
     def test_attributes_count_all_iterations(self, key, tmp_path):
         """Catches counts of the kept iterations alone, by which a thinned run looks cheap and free of divergences."""
         algorithm = gx.nuts(lambda x: jnp.where(x[0] < 1.5, gaussian(x), -jnp.inf), step_size=0.4)
@@ -225,6 +226,7 @@ class TestStarts:
         assert list(tree["posterior"].data_vars) == ["0", "1"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [slow(gx.nuts), gx.hmc])
 def test_a_frame_in_single_beside_a_scale_in_double_precision(key, sampler):
     """Catches draws refused as off the manifold at the rounding of the finer dtype: 9 of 10 were, and chains froze."""
@@ -312,6 +314,7 @@ class TestDevices:
         np.testing.assert_allclose(one["posterior"]["position"], two["posterior"]["position"], rtol=1e-9)
         np.testing.assert_array_equal(one["sample_stats"]["diverging"], two["sample_stats"]["diverging"])
 
+    @pytest.mark.thorough
     def test_chains_tuned_together_may_be_run_in_turn(self, key):
         """Catches an adaptation of single chains where there is one of all."""
         options, start = {"num_warmup": 30, "num_chains": 16, "devices": 1}, lambda k: jax.random.normal(k, (3,))
@@ -517,6 +520,7 @@ class TestBlackJAX:
         with pytest.raises(TypeError, match=r"that of this sampler also needs minibatch, step_size.*gx.sgrld"):
             run(key, algorithm, jnp.ones(3), num_samples=10, num_chains=2)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("name", ["hmc", slow("nuts")])
     def test_ours_in_their_loop(self, key, name):
         """Catches a pair of functions, or field names, that their loop cannot use."""

@@ -75,6 +75,7 @@ def test_examples_that_depend_on_others_are_named(rows, log_likelihood, size):
         sampled(posterior_of(log_likelihood), streamed)
 
 
+@pytest.mark.thorough
 def test_augmented_and_optimised_posteriors_are_looked_at(rows):
     batches = gx.data.batches(
         rows, batch_size=20, augment=lambda key, e: (e[0] + jax.random.normal(key, (3,), jnp.float32), e[1])
@@ -89,6 +90,7 @@ def test_augmented_and_optimised_posteriors_are_looked_at(rows):
         sampled(posterior_of(each), batches)
 
 
+@pytest.mark.thorough
 def test_nothing_is_said_of_separate_examples_or_whole_data(rows):
     """Also in half precision, with weights, in parts, and with scalars in the batch."""
     with no_warnings():
@@ -118,6 +120,7 @@ class Counted(Loader):
         return len(self.parts)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [Loader, Counted])
 def test_a_loader_of_other_data_is_named(rows, kind):
     """At once if it has a length, else at the end of a pass; a last batch may be left out or filled up."""
@@ -133,6 +136,7 @@ def test_a_loader_of_other_data_is_named(rows, kind):
             sampled(posterior_of(each, count), gx.data.from_loader(kind(rows, 20)), **steps)
 
 
+@pytest.mark.thorough
 def test_members_that_would_be_equal_are_refused(rows):
     start, posterior = Line(jax.random.key(1)), posterior_of(each)
     whole, some = gx.data.batches(rows, batch_size=90), gx.data.batches(rows, batch_size=30)

@@ -76,6 +76,7 @@ def test_a_second_interruption_does_not_wait(monkeypatch):
         wait([_NeverReady()], received, seconds=LONG)
 
 
+@pytest.mark.thorough
 def test_iterations_that_do_not_end_are_left_with_the_draws_before_them(monkeypatch, tmp_path):
     """From the checkpoint before them the run goes on as if nothing had happened."""
 

@@ -71,6 +71,7 @@ METRICS = {
 BLOCKS = {"shampoo": {}, "newton": {"method": "newton"}, "soap": {"variant": "soap"}}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rmsprop", slow("monge"), slow("shampoo"), slow("soap")])
 def test_a_split_position_has_the_draws_of_a_whole_one(key, name):
     """Catches a gradient summed twice or not at all, a bias (which is whole) scaled by the devices, other noise."""
@@ -80,6 +81,7 @@ def test_a_split_position_has_the_draws_of_a_whole_one(key, name):
     assert_equal(draws(key, algorithm, gx.shard(start(), mesh)), one)
 
 
+@pytest.mark.thorough
 def test_exact_samplers_and_functions_of_a_key(key):
     """Warm-up's scales and momenta follow the position; a function's positions are split by the mesh."""
     algorithm = gx.hmc(posterior().full(jnp.asarray(DATA)), mass_matrix="diagonal", num_integration_steps=3)
@@ -93,6 +95,7 @@ def test_exact_samplers_and_functions_of_a_key(key):
     assert_equal(draws(key, algorithm, begin, gx.device_mesh(chain=1, model=2), **settings), one)
 
 
+@pytest.mark.thorough
 def test_a_run_resumes_on_another_number_of_devices(key, tmp_path):
     """Catches a checkpoint that is tied to a number of devices, and one whose damage is not found."""
     algorithm = gx.sgrld(posterior(), step_size=1e-3)

@@ -151,6 +151,7 @@ class TestErrorsInTheMiddleOfARun:
             run(key, failing_stream(1), **self.settings)
         assert caught.value.draws is None
 
+    @pytest.mark.thorough
     def test_the_run_goes_on_from_there(self, key, tmp_path, monkeypatch):
         """Catches draws that are computed again although nothing but the stream had failed."""
         settings = self.settings | {"checkpoint": tmp_path}

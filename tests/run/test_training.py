@@ -219,6 +219,7 @@ def test_a_run_that_is_stopped_while_it_trains_goes_on(key, tmp_path, monkeypatc
         sampled(key, train_first(gx.sghmc(REGRESSION), 11), 100, **settings, **where)
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_of_another_training_is_refused(key, tmp_path):
     """Catches a resumed run whose draws belong to settings that nobody has given."""
     settings = {"num_warmup": 8, "num_samples": 2, "num_chains": 2, "thinning": 1, "checkpoint": tmp_path}

@@ -81,6 +81,7 @@ def test_new_data_without_warm_up(name):
     np.testing.assert_allclose(x.std(axis=(0, 1)), [1 / np.sqrt(0.75)] * 2 + [1.0], atol=0.2)
 
 
+@pytest.mark.thorough
 def test_few_iterations_of_warm_up_begin_there():
     """Catches tuned values that the warm-up's first iteration throws away."""
     options = {"num_chains": 4, "num_samples": 50, "progress": False}
@@ -102,6 +103,7 @@ def test_few_iterations_of_warm_up_begin_there():
     assert (without < 0.2 * expected).all()
 
 
+@pytest.mark.thorough
 def test_other_numbers_of_chains():
     earlier = gx.sample(
         jax.random.key(1),

@@ -73,6 +73,7 @@ def test_variance_is_the_exact_one(key, ordering, order, step):
         assert truth > 1.1
 
 
+@pytest.mark.thorough
 def test_a_metric_is_the_mass(key):
     """A constant diagonal metric keeps the distribution of a normal target with scales of 1 and 30."""
     scales = jnp.array([1.0, 30.0])

@@ -50,6 +50,7 @@ def test_data_may_hold_a_scalar(center):
     np.testing.assert_allclose(controlled.full(data)(theta), posterior().full(DATA)(theta), rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_the_noise_is_smaller_near_the_centre(center, key):
     controlled = control_variates(posterior(), center, DATA)
     batches = gx.data.batches(DATA, batch_size=10)
@@ -62,6 +63,7 @@ def test_the_noise_is_smaller_near_the_centre(center, key):
     assert spread(controlled, center + 0.05) < 0.1 * spread(posterior(), center + 0.05)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_micro_batches", [1, 2])
 def test_samplers_see_the_controlled_density(center, num_micro_batches):
     """They take the centre apart from the position; catches a slope that is missing, or scaled by the batch."""

@@ -11,6 +11,7 @@ import geodax as gx
 POSITION = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "metric",
     [

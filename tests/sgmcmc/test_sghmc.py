@@ -104,6 +104,7 @@ class TestStationaryLaw:
     def test_new_momenta(self, key, ordering):
         check_frames(key, ordering=ordering, resample_momentum=True, num_inner_steps=8, friction=0.05)
 
+    @pytest.mark.thorough
     def test_temperature(self, key):
         """At temperature tau the law is that of the log density divided by it."""
         manifold, temperature = gx.Stiefel(), 2.0
@@ -228,6 +229,7 @@ class TestNoise:
         beyond = manifold.noise(x, jnp.ones(shape), two, 1.01 * two * manifold.noise_capacity(x))
         assert not np.isfinite(beyond).all()
 
+    @pytest.mark.thorough
     def test_complex_frames(self, key):
         manifold = gx.Stiefel()
         x = manifold.random_point(key, jnp.zeros((4, 2), complex))

@@ -61,6 +61,7 @@ def test_temperature(key):
     assert abs(found - 0.25) < 4.5 * error + 0.0025
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("temperature", "deviation"),
     [(0.25, 4.0), slow(1.0, 4.0), slow(0.25, 0.0)],

@@ -195,6 +195,7 @@ class TestWhatIsSampled:
         metric = gx.metrics.RMSProp(decay=0.0, epsilon=1.0, gamma=gamma)
         assert abs(variance(key, metric) - truth) < 0.05
 
+    @pytest.mark.thorough
     def test_a_metric_with_a_divergence_of_its_own(self, key):
         """Catches a divergence that is only added where it needs the curvature: the variance is then 2."""
         assert abs(variance(key, SquaredDistance()) - 1.0) < 0.05

@@ -134,6 +134,7 @@ def test_many_examples_in_single_precision(sampler):
     np.testing.assert_allclose(found, truth, rtol=0.15)
 
 
+@pytest.mark.thorough
 def test_functions_that_know_their_own_gradients(key):
     """Forward differentiation does not exist for them, such as the Givens transform."""
     posterior, data = normal_mean(100)
@@ -160,6 +161,7 @@ def test_noise_that_is_known_is_deducted(key):
     assert np.all((ratio > 0.85) & (ratio < 1.15)), ratio
 
 
+@pytest.mark.thorough
 def test_control_variates_make_it_larger(key):
     posterior, data = normal_mean(400)
     steady = control_variates(posterior, jnp.zeros(2), data)

@@ -328,6 +328,7 @@ def test_expectations_on_frames(name, metric, flow, target, seed):
         assert 0.4 < chains.acceptance_rate < 0.9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("target", "step_size"), [("langevin-3x2", 0.65), slow("bingham-3x2", 0.5)])
 def test_expectations_in_the_polar_parametrisation(target, step_size, key):
     """HMC in the polar parametrisation, a scheme of paper 1's comparison: catches a pull-back without the law of X."""

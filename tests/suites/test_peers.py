@@ -74,6 +74,7 @@ def smallest_ess(position: np.ndarray) -> float:
     return min(float(arviz.ess(position[..., i], method="mean")) for i in range(position.shape[-1]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step_size", "expected"), [(0.42, 7.5), (0.9, 3.7)])
 def test_trajectories_do_not_go_round(step_size, expected, key):
     """BlackJAX's do at these step sizes, whose whole trajectories pass from less than half a period to more than one."""

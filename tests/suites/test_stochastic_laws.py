@@ -65,6 +65,7 @@ def check_sphere(key):
     assert np.max(np.abs(found.bias)) < 0.05, found
 
 
+@pytest.mark.thorough
 def test_sphere(key):
     check_sphere(key)
 

@@ -239,6 +239,7 @@ def test_interrupted_is_uninterrupted(tmp_path, monkeypatch, key):
         )
 
 
+@pytest.mark.thorough
 def test_noise_is_held_then_free(key):
     key_held, key_free = jax.random.split(key)
     start = network(jax.random.key(0))
@@ -323,6 +324,7 @@ def test_a_fit_that_stops_within_a_window_has_its_means(regression, key):
     assert not np.any(part.network.mean == start.mean)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["ascent", "ivon", "noisy_kfac"])
 def test_the_bound_has_the_prior_of_the_points(method, key):
     """Catches methods whose bounds cannot be compared, and a log likelihood with a prior in it."""
@@ -355,6 +357,7 @@ def test_optax_does_as_well(regression, key):
     np.testing.assert_allclose(ours.network.family.mean, theirs.network.family.mean, rtol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.relaxed
 def test_optimisers_may_see_the_loss(regression, key):
     """Those that take extra arguments are handed minus the bound of an example, and the gradient."""

@@ -53,6 +53,7 @@ def test_batches_of_a_size_are_those_of_the_arrays():
     assert_same(fitted((X, Y), batch_size=8), fitted(gx.data.batches((X, Y), batch_size=8)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("order", ["independent", "epochs"])
 def test_a_stream_is_read_step_by_step(order, monkeypatch):
     """Against the same batches drawn on the device, in chunks that end within windows."""
@@ -101,6 +102,7 @@ def test_an_interrupted_fit_from_a_loader_is_uninterrupted(tmp_path):
         fitted(gx.data.from_loader(shuffled), num_data=4800)
 
 
+@pytest.mark.thorough
 def test_shards_tell_their_number(tmp_path):
     for name, array in (("x", X), ("y", Y)):
         (tmp_path / name).mkdir()
@@ -132,6 +134,7 @@ def test_a_stream_on_two_devices_is_that_on_one():
         assert_same(one, two, rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_a_bad_batch_of_a_stream_is_named(monkeypatch):
     monkeypatch.setattr(feeding, "_LONGEST_STREAM", 7)
     _, stream = same_batches("epochs")
