@@ -23,7 +23,7 @@ from geodax.models.eigenmodel.modes import EigenmodelMode, find_modes, starting_
 from geodax.models.eigenmodel.options import EigenmodelOptions
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
-from geodax.models.run_arguments import RunArguments
+from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.run.sample import sample
 
 
@@ -59,6 +59,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "Eigenmodel":
         """Sample the posterior.
 

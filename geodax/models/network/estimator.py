@@ -22,7 +22,7 @@ from geodax.models.network.options import NetworkOptions
 from geodax.models.network.order import identified
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
-from geodax.models.run_arguments import RunArguments
+from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.run.sample import sample
 
 _MOST_STARTS = 10_000
@@ -57,6 +57,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         >>> states = model.predict(counts)  # doctest: +SKIP
     """
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "NetworkHMM":
         """Sample the posterior.
 
