@@ -128,6 +128,18 @@ def test_a_title_above_the_table_is_left_out(write, end):
     assert any("title above the table: 'Survey of 2024'" in note for note in table.notes)
 
 
+@pytest.mark.parametrize("end", ["", ",", "\n"])
+def test_names_with_values_above_a_table_are_left_out(write, end):
+    """Catches an error that asks the user to remove the line of the names; R's names beside row names are no pair."""
+    text = f"source,census{end}\nyear,2020{end}\nname,x,z\na,1,2.5\nb,3,4.5\nc,5,6.5\n"
+    table = read_table(write(text))
+    assert table.names == ("x", "z")
+    np.testing.assert_array_equal(table.values, [[1, 2.5], [3, 4.5], [5, 6.5]])
+    assert any("title above the table: 'source' and 1 more" in note for note in table.notes)
+    for text in ("x,z\na,1,2.5\nb,3,4.5\nc,5,6.5\n", "x,z,\n1,2.5,3\n2,4.5,3\n3,5,6\n"):
+        assert read_table(write(text)).names[:2] == ("x", "z")
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

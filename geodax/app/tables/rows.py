@@ -16,7 +16,7 @@ from geodax.data.errors import TableError, short
 _DELIMITERS = ("\t", ";", "|", ",")
 _HEAD_ROWS, _HEAD_SIZE = 200, 200_000  # size of the sample for the layout, in rows and characters
 _LEAST_HEAD = 20  # least rows of the sample
-_MOST_TITLES = 5
+_MOST_TITLES = 20
 _UNCLOSED = "{}, line {}: a quotation mark opens here and is not closed. Close or remove it"
 
 
@@ -267,11 +267,13 @@ def _with_years(cells: Sequence[str]) -> bool:
 
 
 def _num_titles(rows: Sequence[tuple[int, list[str]]], missing: set[str]) -> int:
-    """Number of rows with a single text above a row of names with numbers below it."""
+    """Number of rows with a single text, or a name and its value, above a row of names with numbers below it."""
     cells = [cells for _, cells in rows]
+    width = Counter(sum(map(bool, row)) for row in cells).most_common(1)[0][0] if cells else 0
     for i, first in enumerate(cells[:_MOST_TITLES]):
         present = [cell for cell in first if cell]
-        if len(present) > 1:
+        is_pair = len(present) == 2 < width and present == first[:2] and not is_numeric(present[0])
+        if len(present) > 1 and not is_pair:
             below = cells[i + 1 :]
             is_table = any(is_numeric(cell) for row in below for cell in row) and _has_header(first, below, missing)
             return i if is_table and not any(map(is_numeric, present)) else 0
