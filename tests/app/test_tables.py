@@ -112,6 +112,15 @@ def test_other_ways_to_write_the_same(write, text):
     np.testing.assert_array_equal(table.values, VALUES)
 
 
+def test_rows_without_a_value_are_said_to_be_left_out(write):
+    """Another program counts them, and a prediction would stand beside the wrong row; those below the table are no rows."""
+    table = read_table(write("a,b\n1,2\n,\n3,5\n\n, \n4,4\n,\n,\n"))
+    assert table.lines == [2, 4, 7]
+    note = "Left out: 2 rows without a value, on line 3 and below. Rows are counted without them."
+    assert note in table.notes
+    assert not any("without a value" in note for note in read_table(write("a,b\n1,2\n\n3,5\n,\n")).notes)
+
+
 def test_gzip(write):
     table = read_table(write(gzip.compress(PLAIN.encode()), "table.csv.gz"))
     np.testing.assert_array_equal(table.values, VALUES)
