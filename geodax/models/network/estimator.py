@@ -173,7 +173,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         Raises:
             ValueError: If X and ``given`` have different windows.
         """
-        asked, known, law = self._observed(X), self._observed(given), checked_law(self.counts)
+        asked, known, law = self._observed(X), self._observed(given), self._form["law"]
         if len(asked.values) != len(known.values):
             raise ValueError(
                 f"NetworkHMM: X and given must have the same windows, found {len(asked.values)} and "
@@ -232,7 +232,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         Returns:
             Symmetric counts, one set for each posterior draw used.
         """
-        data, law = self._observed(X), checked_law(self.counts)
+        data, law = self._observed(X), self._form["law"]
 
         def replicate(given: tuple[Any, NetworkParameters]) -> Any:
             key_states, key_counts = jax.random.split(given[0])
@@ -250,6 +250,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return np.exp(over_draws(density.log_rates, self.draws(most)))
 
     def _take(self, counts: np.ndarray, posterior: Any) -> "NetworkHMM":
+        self._form: Any = {"diagonal": self.diagonal, "law": checked_law(self.counts)}  # even if options change later
         tree = thinned(posterior).copy()
         group = tree["posterior"].to_dataset()
         raw = NetworkParameters(*(group[name].values for name in NetworkParameters._fields))
@@ -268,7 +269,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
             raise ValueError(
                 f"NetworkHMM: the model was fitted to {self.n_features_in_} classes, found {counts.shape[1]}."
             )
-        return self._data(counts)
+        return observations(counts, **self._form)
 
     def _data(self, counts: np.ndarray) -> NetworkCounts:
         return observations(counts, diagonal=self.diagonal, law=checked_law(self.counts))
