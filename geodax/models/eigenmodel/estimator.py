@@ -261,7 +261,8 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         tree["posterior"] = group.assign(
             vectors=(group["vectors"].dims, aligned), eigenvalues=(group["eigenvalues"].dims, eigenvalues)
         )
-        self.posterior_, self._link_of_fit = tree, self._link()
+        self.posterior_ = tree
+        self._link_of_fit: density.Link = self._link()  # of predictions, even if options change later
         self.vectors_ = mean_orthonormal(aligned.reshape(-1, *aligned.shape[2:]))
         self.eigenvalues_ = eigenvalues.mean(axis=(0, 1))
         self.intercept_ = float(group["intercept"].values.mean())
