@@ -1,10 +1,12 @@
 """Run arguments common to all estimators, and the assembly of an estimator's docstring."""
 
 import dataclasses
+import functools
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,6 +14,35 @@ if TYPE_CHECKING:
     from geodax.run.progress import Reporter
 
 _ARGS = re.compile(r"^Args:\n((?:    .*\n?|\n(?=    ))+)", re.MULTILINE)
+_Fit = TypeVar("_Fit", bound=Callable[..., Any])
+_OF_CHECKPOINTS = ("seed_", "_folder_of_seed")  # with which the next call of fit continues
+
+
+def all_or_nothing(fit: _Fit) -> _Fit:
+    """Decorate ``fit`` so that an error or Ctrl-C leaves the estimator as it was.
+
+    Otherwise it would predict with the draws of the last fit and the standardisation of this one.
+
+    Args:
+        fit: The method of an estimator.
+
+    Returns:
+        The method.
+    """
+
+    @functools.wraps(fit)
+    def wrapped(self: Any, *args: Any, **options: Any) -> Any:
+        state, before = vars(self), dict(vars(self))
+        try:
+            return fit(self, *args, **options)
+        except BaseException:
+            if self.checkpoint is not None:
+                before |= {name: state[name] for name in _OF_CHECKPOINTS if name in state}
+            state.clear()
+            state.update(before)
+            raise
+
+    return cast(_Fit, wrapped)
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -30,6 +61,10 @@ class RunArguments:
     checkpoint: str | Path | None = None
     devices: Any = None
     progress: "bool | Reporter" = False
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there are draws; a fit that was stopped may leave its seed alone."""
+        return hasattr(self, "posterior_")
 
     def __init_subclass__(cls, **options: Any):
         """Collect the documented arguments of all base classes in the subclass's docstring."""

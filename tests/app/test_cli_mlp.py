@@ -228,9 +228,10 @@ def test_categories_are_inputs(tmp_path, capsys):
     names = ["city=Köln", "city=Oslo", "city=York, NY", "code=01", "code=2", "code=x"]
     assert json.loads((run / "config.json").read_text())["columns"] == [*names, "y"]
     new = tmp_path / "new.csv"
-    new.write_text('code,city\n01,Köln\n2,Oslo\n2,Rome\n2,\nx,"York, NY"\n', encoding="utf-8")
+    new.write_text('code,city\n01,Köln\n,\n2,Oslo\n2,Rome\n2,\nx,"York, NY"\n', encoding="utf-8")
     assert main(["predict", str(run), str(new)]) == 0
     printed = capsys.readouterr().out
+    assert "Left out: 1 row without a value, on line 3." in printed
     assert "1 of 5 rows have new values of 'city', such as 'Rome'; they count as missing." in printed
     assert "2 of 5 rows have missing inputs ('city' 2)" in printed
     means, deviations = np.array([line[3:5] for line in _predictions(run)[1:]], float).T

@@ -142,6 +142,13 @@ def test_signs_in_text_are_named_and_units_are_read(tmp_path):
     assert "Read as numbers: 'w' (without its kg)." in facts["notes"]
 
 
+def test_an_input_with_two_units_is_left_out_with_a_reason(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("x,w,y\n" + "".join(f"{k},{k} {'lb' if k == 7 else 'kg'},{k % 3}\n" for k in range(40)))
+    _, facts = _read(path)
+    assert "Left out: 'w' (numbers with different units, '39 kg' and '7 lb': write all in one)." in facts["notes"]
+
+
 def test_options_overrule_what_is_found(table):
     data, facts = _read(table, drop=("customer_id", "when"), test_fraction=0.0)
     assert data.names == ("size", "city=Bari", "city=Köln", "city=(other)")

@@ -22,6 +22,10 @@ from geodax.app.tables.names import apart, as_names, in_one_cell, in_order
         (["1", ".", "-", "2"], ["1", "", "", "2"]),  # signs of missing numbers
         (["+", "-", "."], ["+", "-", "."]),  # strands of a genome
         (["-"], ["-"]),
+        (
+            ["Jose\u0301", "Jos\u00e9", "e\u0301.0"],
+            ["Jos\u00e9", "Jos\u00e9", "\u00e9.0"],
+        ),  # as macOS writes them, and others
     ],
 )
 def test_names_of_cells(cells, names):
@@ -41,6 +45,11 @@ def test_a_name_does_not_depend_on_the_other_cells():
         (["0", "-", "."], ["0", "."], ["0", "", "."]),
         (["+", "-"], ["+", "0"], ["+", ""]),
         (["NA", "x"], ["x", "NA"], ["", "x"]),
+        (
+            ["Jose\u0301", "Jos\u00e9", "Zoe\u0301"],
+            ["Jose\u0301", "Zo\u00e9"],
+            ["Jose\u0301", "Jose\u0301", "Zo\u00e9"],
+        ),
     ],
 )
 def test_a_sign_that_is_a_name_elsewhere_is_one_here(cells, known, names):

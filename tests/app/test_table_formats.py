@@ -90,6 +90,24 @@ def test_columns_of_several_forms_are_text(write, found):
     assert "x" not in read_table(write(_csv("a,x", enumerate(found)))).names
 
 
+@pytest.mark.parametrize(
+    ("found", "example"),
+    [
+        (["7 kg", "900 g", "8 kg"], "'8 kg' and '900 g'"),
+        (["$5", "€6", "€7"], "'$5' and '€7'"),
+        (["5", "6 lb", "7 lb"], "'5' and '7 lb'"),
+        (["1 a", "2 b", "3 c", "4 d"], None),  # flats, streets
+        (["12 kg", "about 7 kg", "many"], None),
+    ],
+)
+def test_numbers_with_different_units_are_called_so(write, found, example):
+    """Catches the words that such a column is text, with a cell that is in order, and names to a network."""
+    path = write(_csv("a,x,y", ((k, cell, k % 3) for k, cell in enumerate(4 * found))))
+    reason = read_table(path).dropped["x"]
+    assert reason == (f"numbers with different units, {example}: write all in one" if example else reason)
+    assert reason.startswith("numbers with") == (example is not None)
+
+
 def test_new_rows_have_the_form_that_they_are_written_in(write):
     """Not every cell has to have its sign in both files."""
     new = read_table(write("share,b\n71.2%,1\n70%,2\n"), needed=["share", "b"], keep_constant=True)

@@ -112,6 +112,15 @@ def test_other_ways_to_write_the_same(write, text):
     np.testing.assert_array_equal(table.values, VALUES)
 
 
+def test_rows_without_a_value_are_said_to_be_left_out(write):
+    """Another program counts them, and a prediction would stand beside the wrong row; those below the table are no rows."""
+    table = read_table(write("a,b\n1,2\n,\n3,5\n\n, \n4,4\n,\n,\n"))
+    assert table.lines == [2, 4, 7]
+    note = "Left out: 2 rows without a value, on line 3 and below. Rows are counted without them."
+    assert note in table.notes
+    assert not any("without a value" in note for note in read_table(write("a,b\n1,2\n\n3,5\n,\n")).notes)
+
+
 def test_gzip(write):
     table = read_table(write(gzip.compress(PLAIN.encode()), "table.csv.gz"))
     np.testing.assert_array_equal(table.values, VALUES)
@@ -126,6 +135,18 @@ def test_a_title_above_the_table_is_left_out(write, end):
     np.testing.assert_array_equal(table.values, [[1, 2.5], [3, 4.5], [np.nan, 6]])
     assert table.lines[0] == text[: text.index("a,1")].count("\n") + 1
     assert any("title above the table: 'Survey of 2024'" in note for note in table.notes)
+
+
+@pytest.mark.parametrize("end", ["", ",", "\n"])
+def test_names_with_values_above_a_table_are_left_out(write, end):
+    """Catches an error that asks the user to remove the line of the names; R's names beside row names are no pair."""
+    text = f"source,census{end}\nyear,2020{end}\nname,x,z\na,1,2.5\nb,3,4.5\nc,5,6.5\n"
+    table = read_table(write(text))
+    assert table.names == ("x", "z")
+    np.testing.assert_array_equal(table.values, [[1, 2.5], [3, 4.5], [5, 6.5]])
+    assert any("title above the table: 'source' and 1 more" in note for note in table.notes)
+    for text in ("x,z\na,1,2.5\nb,3,4.5\nc,5,6.5\n", "x,z,\n1,2.5,3\n2,4.5,3\n3,5,6\n"):
+        assert read_table(write(text)).names[:2] == ("x", "z")
 
 
 @pytest.mark.parametrize(

@@ -451,6 +451,29 @@ def test_one_matrix_with_columns(fitted, data):
     np.testing.assert_allclose(by_place.score(rows, groups), fitted.score(views, groups), rtol=1e-12)
 
 
+def test_columns_with_names_are_those_of_the_fit(fitted, data):
+    """Catches the numbers of one column in the place of another: of both views, of one, and of views by position."""
+    pandas = pytest.importorskip("pandas")
+    rows, groups = data
+    frame = pandas.DataFrame(rows, columns=[f"x{i}" for i in range(N1 + N2)])
+    first, second = frame.iloc[:, :N1], frame.iloc[:, N1:]
+    model = clone(fitted).with_posterior([first, second], groups, posterior=fitted.posterior_)
+    places = (list(range(N1)), list(range(N1, N1 + N2)))
+    by_place = clone(fitted).set_params(views=places).with_posterior(frame, groups, posterior=fitted.posterior_)
+    np.testing.assert_array_equal(model.predict(first, groups), model.predict(rows[:, :N1], groups))
+    ahead = model.predict(second, groups, view=1)
+    np.testing.assert_allclose(ahead, fitted.predict(rows[:, N1:], groups, view=1), rtol=1e-12, atol=1e-14)
+    for wrong in (
+        lambda: model.transform([first.iloc[:, ::-1], second], groups),
+        lambda: model.score([first, second.add_prefix("other ")], groups),
+        lambda: model.predict(first.iloc[:, ::-1], groups),
+        lambda: model.sample_view(first, groups, view=1),
+        lambda: by_place.transform(frame.iloc[:, ::-1], groups),
+    ):
+        with pytest.raises(ValueError, match="expected the columns of the fit in their order, x"):
+            wrong()
+
+
 @pytest.mark.thorough
 def test_rows_without_groups_are_one_group(data):
     """Without a hierarchy; predictions then need no groups either. Columns of a matrix are counted and compared."""

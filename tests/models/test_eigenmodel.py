@@ -1,5 +1,7 @@
 """The eigenmodel of networks: density, invariances, estimator."""
 
+from copy import deepcopy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,6 +39,13 @@ def network(truth) -> np.ndarray:
 @pytest.fixture(scope="module")
 def fitted(network) -> Eigenmodel:
     return Eigenmodel(RANK, num_warmup=300, num_samples=300, num_chains=4, random_state=0).fit(network)
+
+
+def test_a_link_that_is_set_after_the_fit_is_for_the_next_one(fitted, network):
+    later = deepcopy(fitted).set_params(link="log")
+    np.testing.assert_array_equal(later.predict(), fitted.predict())
+    np.testing.assert_array_equal(later.sample_networks(), fitted.sample_networks())
+    assert later.score(network) == fitted.score(network)
 
 
 @pytest.mark.parametrize("link", density.LINKS)

@@ -378,6 +378,7 @@ def test_a_data_frame_with_calibration_rows_is_no_surprise(estimator, line):
         ({"inference": Prior(), "noise": 0.5}, {"noise": 5.0}),
         ({"inference": Prior(), "noise": 0.5}, {"noise": None, "widths": "nothing", "inference": "nothing"}),
         ({"inference": Prior()}, {"prior": "hierarchical-horseshoe"}),
+        ({"inference": Prior()}, {"likelihood": "log-normal"}),
         ({"metric": "rmsprop"}, {"widths": (2, 2)}),
         slow({"inference": "whvi"}, {"inference": "mcmc", "orthogonal": True}),
         slow({"prior": "hierarchical-horseshoe", "rank": 1}, {"rank": None}),

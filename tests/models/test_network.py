@@ -1,6 +1,7 @@
 """The hidden Markov network model: density, invariances, estimator, contacts."""
 
 import itertools
+from copy import deepcopy
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +45,13 @@ def simulated(truth) -> tuple[np.ndarray, np.ndarray]:
 def fitted(simulated) -> NetworkHMM:
     options = {"num_warmup": 300, "num_samples": 300, "num_chains": 4, "random_state": 0}
     return NetworkHMM(K, RANK, **options).fit(simulated[1])
+
+
+def test_options_that_are_set_after_the_fit_are_for_the_next_one(fitted, simulated):
+    later, counts = deepcopy(fitted).set_params(counts="negative-binomial", diagonal=False), simulated[1]
+    np.testing.assert_array_equal(later.predict_proba(counts), fitted.predict_proba(counts))
+    np.testing.assert_array_equal(later.log_predictive(counts, counts), fitted.log_predictive(counts, counts))
+    np.testing.assert_array_equal(later.sample_counts(counts), fitted.sample_counts(counts))
 
 
 def _position(seed, *, states=3, rank=2, intercept=True, likelihood="poisson"):

@@ -1,12 +1,18 @@
-"""scikit-learn's own checks of the estimators, each in a process without the type checks of the tests.
+"""The estimators as scikit-learn's users meet them.
 
-One of these checks hands arguments of any type to the constructor and expects it to keep them.
+Its own checks run in a process without the type checks of the tests: one of them hands arguments of any type to the
+constructor and expects it to keep them.
 """
 
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
+
+from geodax import models
+from tests.models.prior import Prior
 
 CHECK = """
 from sklearn.utils.estimator_checks import check_estimator
@@ -109,3 +115,41 @@ def test_cca_passes_all_checks_with_more_columns():
     """Functions of the columns are the second view, all rows are one group, and there is no prediction of one view."""
     process = subprocess.run([sys.executable, "-c", WIDE], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
+
+
+@pytest.mark.parametrize("name", models.__all__)
+def test_a_fit_that_is_stopped_leaves_the_estimator_as_it_was(name, monkeypatch):
+    """Catches predictions with the draws of the last fit and the standardisation of one that failed."""
+
+    def stopped(self, *_):
+        self.center_, self.posterior_ = 2.0, "new"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(getattr(models, name), "prepare", stopped)
+    model = getattr(models, name)()
+    for state in ({}, {"center_": 1.0, "posterior_": "old"}):
+        vars(model).update(state)
+        before = dict(vars(model))
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(None, None)
+        assert vars(model) == before
+
+
+def test_predictions_after_a_fit_that_failed(monkeypatch, tmp_path):
+    """They are those of the last fit; and a fit that goes on from a folder has the seed with which it began."""
+    x = np.random.default_rng(0).standard_normal((20, 2))
+    model = models.BayesianMLPRegressor((), inference=Prior(), random_state=0).fit(x, x[:, 0])
+    before = model.predict(x)
+    with pytest.raises(ValueError, match="y is 1 in all rows"):
+        model.fit(100 * x, np.ones(20))
+    np.testing.assert_array_equal(model.predict(x), before)
+
+    model = models.BayesianMLPRegressor((), inference=Prior(), checkpoint=str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(Prior, "run", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model.fit(x, x[:, 0])
+    with pytest.raises(NotFittedError):
+        model.predict(x)
+    seed = model.seed_
+    assert model.fit(x, x[:, 0]).seed_ == seed

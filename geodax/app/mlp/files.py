@@ -13,6 +13,7 @@ from geodax.app.mlp.targets import class_counts, classes, numbers
 from geodax.app.network.files import column
 from geodax.app.run_folder.files import kept_arrays, save_arrays
 from geodax.app.tables.assembly import OnMissing, missing_counts, some_of
+from geodax.app.tables.columns import SEVERAL_UNITS
 from geodax.app.tables.dialect import BLANK, FOUND, MISSING, Dialect
 from geodax.app.tables.names import as_names
 from geodax.app.tables.read import ASKED_FOR, Table, match_columns, read_table
@@ -326,7 +327,8 @@ def _categories(
             cells[name] = labels
             continue
         why = "text whose values hardly repeat, like names" if np.ptp(np.unique(labels, return_inverse=True)[1]) else ""
-        left_out[name] = table.dropped[name] if is_date else why or f"constant, always {str(labels[0])!r}"
+        has_reason = is_date or SEVERAL_UNITS in table.dropped[name]
+        left_out[name] = table.dropped[name] if has_reason else why or f"constant, always {str(labels[0])!r}"
         if wanted is not None:
             raise TableError(
                 f"{path}: column {name!r} is {left_out[name]}. Text columns can be inputs with --categories NAME."

@@ -150,7 +150,7 @@ class AbstractMLPRun(AbstractRunKind):
             for k, (one, _) in enumerate(each_target(model, data))
         ]
         _write(path, table, data.target_names, parts)
-        notes = tuple(note for note in table.notes if not note.startswith(("Columns left out", "Left out")))
+        notes = tuple(note for note in table.notes if not note.startswith(("Columns left out", "Left out, because")))
         others = [name for name in table.set_aside if name not in data.target_names]
         if others:
             notes = (*notes, f"Left out, because the model does not use them: {listed(others)}.")

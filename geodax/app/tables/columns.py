@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from geodax.app.tables.dates import not_dated
-from geodax.app.tables.number_forms import coded, is_numeric, near_numbers, without_unit
+from geodax.app.tables.number_forms import coded, is_numeric, near_numbers, several_units, without_unit
 from geodax.data.errors import short
 
 WITHOUT = "without its "  # the form of numbers with a unit
+SEVERAL_UNITS = "numbers with different units"
 READ_AS_TEXT = "read as text"  # the reason if the caller requested text
 _LONGEST_TEXT = 1000  # characters kept of a text cell: all cells take the space of the longest
 
@@ -127,6 +128,9 @@ def read_column(
     cell, num_present = distinct[int(codes[i])], int(is_present[codes].sum())
     near = np.zeros(len(distinct), bool)
     near[is_present] = near_numbers([distinct[k] for k in np.flatnonzero(is_present)])
+    different = several_units([distinct[k] for k in np.flatnonzero(is_present)])
+    if different and not near[is_odd].any() and not wrong:
+        return Column(name, None, cells.as_text(), f"{SEVERAL_UNITS}, {different}: write all in one")
     mistake = 2 * int((is_odd & ~near)[codes].sum()) < num_present
     reason = f"text, such as {short(cell)} on {unit} {lines[i]}"
     if mistake:

@@ -1,6 +1,7 @@
 """Cells that hold names: users, items, nodes, classes and groups."""
 
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
@@ -18,7 +19,8 @@ def as_names(cells: Iterable[str], dialect: Dialect = FOUND, known: Collection[s
     A name is the cell's text: ``007`` is not ``7``, ``1e3`` is not ``1000``, and a number keeps all its digits. There
     is one exception: an integer followed by a point and only zeros (``17.``, ``17.0``, ``17.00``) is that integer,
     because programs that convert a column with missing cells to floats write it so. ``17.000`` is not, since it may
-    mean seventeen thousand.
+    mean seventeen thousand. Accents that are characters of their own, as macOS writes them, are combined with their
+    letters (NFC).
 
     Args:
         cells: The cells.
@@ -34,7 +36,9 @@ def as_names(cells: Iterable[str], dialect: Dialect = FOUND, known: Collection[s
     others = [cell for cell in stripped if cell not in of_numbers]
     if known or (others and all(map(is_numeric, others))):
         blank = of_numbers
-    return np.array(["" if blank & {cell, _name(cell)} else _name(cell) for cell in stripped], str)
+    earlier = {unicodedata.normalize("NFC", name): name for name in known}  # an earlier version kept accents apart
+    names = [_name(cell) for cell in stripped]
+    return np.array(["" if blank & {c, n} else earlier.get(n, n) for c, n in zip(stripped, names, strict=True)], str)
 
 
 def in_order(names: Sequence[str]) -> list[int]:
@@ -82,4 +86,4 @@ def in_one_cell(names: Iterable[str]) -> str:
 
 def _name(cell: str) -> str:
     whole = _WHOLE_WITH_POINT.fullmatch(cell)
-    return whole[1] if whole else cell
+    return whole[1] if whole else unicodedata.normalize("NFC", cell)

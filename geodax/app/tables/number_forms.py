@@ -82,6 +82,14 @@ def without_unit(cells: Sequence[str]) -> tuple[list[str], str] | None:
     return (numbers, unit) if all(map(is_numeric, numbers)) else None
 
 
+def several_units(cells: Sequence[str]) -> str:
+    """Return an example if all cells are numbers, and two or three units, or none, come with them; otherwise ""."""
+    found = {cell: _UNIT.fullmatch(cell) for cell in cells}
+    units = {"".join(filter(None, (match[2], match[4]))): cell for cell, match in found.items() if match}
+    are_numbers = all(match and is_numeric(match[1] + match[3]) for match in found.values())
+    return " and ".join(map(repr, list(units.values())[:2])) if are_numbers and 1 < len(units) < 4 else ""
+
+
 def near_numbers(cells: Sequence[str]) -> list[bool]:
     """Return which cells are numbers with a sign whose meaning is open, such as (12), 12- or 12k, or <12 beside 12."""
     has_numbers, found = any(map(is_numeric, cells)), [_NEAR.fullmatch(cell) for cell in cells]

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from geodax.app.tables.number_forms import PLAIN, is_numeric
 from geodax.app.tables.text_files import TextFile
-from geodax.data.errors import TableError, short
+from geodax.data.errors import TableError, counted, short
 
 _DELIMITERS = ("\t", ";", "|", ",")
 _HEAD_ROWS, _HEAD_SIZE = 200, 200_000  # size of the sample for the layout, in rows and characters
 _LEAST_HEAD = 20  # least rows of the sample
-_MOST_TITLES = 5
+_MOST_TITLES = 20
 _UNCLOSED = "{}, line {}: a quotation mark opens here and is not closed. Close or remove it"
 
 
@@ -105,7 +105,7 @@ def row_lines(file: TextFile, layout: Layout, notes: list[str]) -> array:
     Args:
         file: The text.
         layout: Its layout.
-        notes: List that receives a note on single texts below the table.
+        notes: List that receives notes on rows without a value, and on single texts below the table.
 
     Returns:
         One number per row.
@@ -116,6 +116,7 @@ def row_lines(file: TextFile, layout: Layout, notes: list[str]) -> array:
     width, found, held, row = len(layout.names), array("q"), [], []
     line, end = 0, layout.start
     below: list[tuple[int, str]] = []
+    hollow: list[int] = []  # lines of delimiters alone
 
     def watched(lines: Iterable[str]) -> Iterator[str]:
         for text in lines:
@@ -143,10 +144,16 @@ def row_lines(file: TextFile, layout: Layout, notes: list[str]) -> array:
                         f"{number}. Quote cells that contain the delimiter, leave missing cells empty between two "
                         "delimiters, or set the delimiter if it is another one. If the line is no row, remove it"
                     )
+                elif not is_row and len(cells) > 1:
+                    hollow.append(line)
                 found.append(line if is_row and not is_text else 0)
         except csv.Error:  # a cell that is too long
             raise TableError(_UNCLOSED.format(file.path, end + 1)) from None
     _require_closed(file.path, line, row, layout.delimiter)
+    inside = [line for line in hollow if line < max(found, default=0)]
+    if inside:
+        rows = f"{counted(len(inside), 'row')} without a value, on line {inside[0]}{' and below' * (len(inside) > 1)}"
+        notes.append(f"Left out: {rows}. Rows are counted without {'it' if len(inside) == 1 else 'them'}.")
     if below:
         many = f" and {len(below) - 1} more" * (len(below) > 1)
         notes.append(f"Left out below the table: {short(below[0][1])} on line {below[0][0]}{many}.")
@@ -267,11 +274,13 @@ def _with_years(cells: Sequence[str]) -> bool:
 
 
 def _num_titles(rows: Sequence[tuple[int, list[str]]], missing: set[str]) -> int:
-    """Number of rows with a single text above a row of names with numbers below it."""
+    """Number of rows with a single text, or a name and its value, above a row of names with numbers below it."""
     cells = [cells for _, cells in rows]
+    width = Counter(sum(map(bool, row)) for row in cells).most_common(1)[0][0] if cells else 0
     for i, first in enumerate(cells[:_MOST_TITLES]):
         present = [cell for cell in first if cell]
-        if len(present) > 1:
+        is_pair = len(present) == 2 < width and present == first[:2] and not is_numeric(present[0])
+        if len(present) > 1 and not is_pair:
             below = cells[i + 1 :]
             is_table = any(is_numeric(cell) for row in below for cell in row) and _has_header(first, below, missing)
             return i if is_table and not any(map(is_numeric, present)) else 0

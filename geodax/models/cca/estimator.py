@@ -15,7 +15,17 @@ from geodax.mcmc.nuts import nuts
 from geodax.models.cca import density
 from geodax.models.cca import pooling as cca_pooling
 from geodax.models.cca.density import CCAParameters
-from geodax.models.cca.inputs import Columns, Rows, Views, group_labels, is_matrix, split_views, units_within
+from geodax.models.cca.inputs import (
+    Columns,
+    Rows,
+    Views,
+    group_labels,
+    is_matrix,
+    names_of,
+    require_columns,
+    split_views,
+    units_within,
+)
 from geodax.models.cca.options import CCAOptions
 from geodax.models.cca.pooling import CCAPrior
 from geodax.models.cca.rows import drawn_rows, over_rows
@@ -23,7 +33,7 @@ from geodax.models.cca.signs import Frames, with_identified
 from geodax.models.missing import fill_missing
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
-from geodax.models.run_arguments import RunArguments
+from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.run.sample import sample
 
 _OWNER = "HierarchicalCCA"
@@ -72,6 +82,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         tags.input_tags.allow_nan = True
         return tags
 
+    @all_or_nothing
     def fit(self, X: Any, groups: Any = None) -> "HierarchicalCCA":
         """Sample the posterior.
 
@@ -265,6 +276,8 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
     def _both(self, X: Any, groups: Any) -> Rows:
         check_is_fitted(self, "posterior_")
         views = self._views(X, reset=False)
+        for names, fitted in zip(views.names, self.view_names_, strict=True):
+            require_columns(_OWNER, names, fitted)
         labels = group_labels(_OWNER, X, groups, len(views.first), self.groups_)
         return self.units_.rows(_OWNER, {1: views.first, 2: views.second}, labels)
 
@@ -272,6 +285,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         check_is_fitted(self, "posterior_")
         if view not in (1, 2):
             raise ValueError(f"{_OWNER}: view must be 1 or 2, the view to predict, found {view!r}.")
+        require_columns(_OWNER, names_of(X), self.view_names_[2 - view])
         found = np.asarray(X, dtype=np.float64)
         return self.units_.rows(_OWNER, {3 - view: found}, group_labels(_OWNER, X, groups, len(found), self.groups_))
 

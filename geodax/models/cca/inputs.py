@@ -1,5 +1,6 @@
 """Checks and standardisation of grouped rows with two views."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from geodax import _checks
 from geodax.models.missing import require_values
 
 Columns = Sequence[Any]
+_NUMBERED = re.compile(r"((view_[12]|column)_)?[0-9]+")  # columns without a name
 
 
 class Views(NamedTuple):
@@ -116,7 +118,7 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
         ValueError: If X has another form, or the views overlap, differ in their rows or have non-finite values.
     """
     if _is_pair(X):
-        parts = [(_numbers(owner, x, f"view {v}"), _names(x, f"view_{v}")) for v, x in enumerate(X, start=1)]
+        parts = [(_numbers(owner, x, f"view {v}"), names_of(x, f"view_{v}")) for v, x in enumerate(X, start=1)]
     elif columns is None:
         raise ValueError(
             f"{owner}: expected a pair [X1, X2] of matrices with the same rows, found {type(X).__name__}. One matrix "
@@ -129,7 +131,7 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
                 f"{owner}: X must be one matrix and views a pair of lists of its columns, found "
                 f"{_checks.described(X)} and {_checks.described(columns)}."
             )
-        names = _names(X, "column")
+        names = names_of(X)
         matrix = np.asarray(X)
         if matrix.ndim != 2 or len(columns) != 2:
             raise ValueError(
@@ -148,6 +150,21 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
     if len(first) != len(second):
         raise ValueError(f"{owner}: both views must have the same rows, found {len(first)} and {len(second)}.")
     return Views(first, second, (names_1, names_2))
+
+
+def require_columns(owner: str, names: tuple[str, ...], fitted: tuple[str, ...]) -> None:
+    """Raise ValueError if the columns of a view have names, and not those of the fit in the same order.
+
+    Args:
+        owner: Name used in error messages.
+        names: The columns of new rows.
+        fitted: The columns of the fit.
+    """
+    if names != fitted and not any(map(_NUMBERED.fullmatch, (*names, *fitted))):
+        raise ValueError(
+            f"{owner}: expected the columns of the fit in their order, {', '.join(fitted[:12])}, found "
+            f"{', '.join(names[:12])}."
+        )
 
 
 def is_matrix(X: Any) -> bool:
@@ -242,7 +259,8 @@ def _is_pair(X: Any) -> bool:
     return isinstance(X, (list, tuple)) and len(X) == 2 and all(_num_axes(x) == 2 for x in X)
 
 
-def _names(x: Any, otherwise: str) -> tuple[str, ...]:
+def names_of(x: Any, otherwise: str = "column") -> tuple[str, ...]:
+    """Return the names of the columns of a data frame; those of a matrix are numbered."""
     if hasattr(x, "columns"):
         return tuple(map(str, x.columns))
     return tuple(f"{otherwise}_{i + 1}" for i in range(np.shape(x)[1] if np.ndim(x) == 2 else 0))

@@ -23,7 +23,7 @@ from geodax.models.eigenmodel.modes import EigenmodelMode, find_modes, starting_
 from geodax.models.eigenmodel.options import EigenmodelOptions
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
-from geodax.models.run_arguments import RunArguments
+from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.run.sample import sample
 
 
@@ -59,6 +59,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "Eigenmodel":
         """Sample the posterior.
 
@@ -191,7 +192,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         """
         check_is_fitted(self)
         chosen = None if X is None else self._checked_pairs(X)
-        link = self._link()
+        link = self._link_of_fit
         means = over_draws(lambda theta: density.expected(density.predictor(theta), link), self.draws())
         if chosen is not None:
             return means[:, chosen[:, 0], chosen[:, 1]]
@@ -222,7 +223,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         """
         check_is_fitted(self)
         data = density.pairs(self.prepare(X))
-        link = self._link()
+        link = self._link_of_fit
 
         def log_probabilities(theta: EigenmodelParameters) -> Any:
             values = jnp.asarray(data.values, theta.vectors.dtype)
@@ -242,7 +243,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
             Symmetric networks with zero diagonals, one for each posterior draw used.
         """
         check_is_fitted(self)
-        draws, link = self.draws(), self._link()
+        draws, link = self.draws(), self._link_of_fit
         with jax.enable_x64(True):
             keys = jax.random.split(jax.random.key(random_state), len(draws.intercept))
             return over_draws(lambda given: density.draw_network(given[0], given[1], link), (keys, draws))
@@ -261,6 +262,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
             vectors=(group["vectors"].dims, aligned), eigenvalues=(group["eigenvalues"].dims, eigenvalues)
         )
         self.posterior_ = tree
+        self._link_of_fit: density.Link = self._link()  # of predictions, even if options change later
         self.vectors_ = mean_orthonormal(aligned.reshape(-1, *aligned.shape[2:]))
         self.eigenvalues_ = eigenvalues.mean(axis=(0, 1))
         self.intercept_ = float(group["intercept"].values.mean())

@@ -21,7 +21,7 @@ from geodax.models.factorization.starts import SpectralStart
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
 from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import require_count
-from geodax.models.run_arguments import RunArguments
+from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import moments
 from geodax.posterior import Posterior
 from geodax.predict.mixtures import Mixture, as_levels
@@ -52,6 +52,7 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         >>> mean, deviation = model.predict(new_pairs, return_std=True)  # doctest: +SKIP
     """
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> "LowRankFactorization":
         """Sample the posterior.
 

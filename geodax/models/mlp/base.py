@@ -32,7 +32,7 @@ from geodax.models.mlp.options import MLPOptions
 from geodax.models.mlp.powers import Powers, find_powers, no_powers
 from geodax.models.mlp.weights import row_weights
 from geodax.models.options import require_targets, seed_of
-from geodax.models.run_arguments import RunArguments
+from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import half_distances, moments
 from geodax.nn.networks import checked_rank
 from geodax.predict.evaluation import evaluate
@@ -97,6 +97,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
     def _remember_calibration(self, X: Any, y: np.ndarray) -> None:
         """Store what conformal predictions need of held-out rows, in the data's units."""
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit the ensemble.
 

@@ -214,9 +214,9 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
             each = [of_target((..., k)) for k in range(self._num_targets or 0)]
             lower, upper = (np.stack(ends, axis=-1) for ends in list(zip(*each, strict=True))[:2])
             found = PredictionIntervals(lower, upper, max(one.threshold for one in each))
-        if self.likelihood == "log-normal":
+        if self._likelihood_of_fit == "log-normal":
             return found._replace(lower=np.exp(found.lower), upper=np.exp(found.upper))
-        if self.likelihood in COUNTS:
+        if self._likelihood_of_fit in COUNTS:
             return found._replace(lower=np.maximum(np.ceil(found.lower), 0.0), upper=np.floor(found.upper))
         return found
 
@@ -234,7 +234,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         """
         owner = "BayesianMLPRegressor.for_target"
         check_is_fitted(self)
-        if self._num_targets is None or isinstance(self.likelihood, nn.CustomLikelihood):
+        if self._num_targets is None or isinstance(self._likelihood_of_fit, nn.CustomLikelihood):
             raise ValueError(f"{owner}: expected a fit to several targets with a likelihood given by name.")
         number = _checks.whole(owner, "number", number, least=0, most=self._num_targets - 1)
         found = copy.copy(self)
@@ -252,12 +252,12 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
     def _distribution(self, *parameters: np.ndarray) -> Any:
         """Distributions of targets in their units, from parameters of the network."""
         found = self._unstandardised(*parameters)
-        return log_normal(found) if self.likelihood == "log-normal" else found
+        return log_normal(found) if self._likelihood_of_fit == "log-normal" else found
 
     def _unstandardised(self, *parameters: np.ndarray) -> Any:
         """Distributions of what the network predicts: of targets, or of their logarithms."""
         likelihood: Any = self._fitted[0].likelihood
-        if self.likelihood in _REAL:
+        if self._likelihood_of_fit in _REAL:
             means, log_scales = parameters
             parameters = (
                 self.target_center_ + self.target_spread_ * means,
@@ -270,6 +270,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         if not isinstance(self.likelihood, nn.CustomLikelihood):
             _checks.chosen(owner, "likelihood", self.likelihood, (*_REAL, *COUNTS))
         self._num_targets = y.shape[1] if y.ndim == 2 else None
+        self._likelihood_of_fit = self.likelihood  # of predictions, even if options change later
         y = self._predicted(y)
         center, spread = moments(y, weights)
         if self.likelihood in _REAL:

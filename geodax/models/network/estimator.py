@@ -22,7 +22,7 @@ from geodax.models.network.options import NetworkOptions
 from geodax.models.network.order import identified
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
-from geodax.models.run_arguments import RunArguments
+from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.run.sample import sample
 
 _MOST_STARTS = 10_000
@@ -57,6 +57,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         >>> states = model.predict(counts)  # doctest: +SKIP
     """
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "NetworkHMM":
         """Sample the posterior.
 
@@ -172,7 +173,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         Raises:
             ValueError: If X and ``given`` have different windows.
         """
-        asked, known, likelihood = self._observed(X), self._observed(given), checked_likelihood(self.counts)
+        asked, known, likelihood = self._observed(X), self._observed(given), self._form["likelihood"]
         if len(asked.values) != len(known.values):
             raise ValueError(
                 f"NetworkHMM: X and given must have the same windows, found {len(asked.values)} and "
@@ -231,7 +232,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         Returns:
             Symmetric counts, one set for each posterior draw used.
         """
-        data, likelihood = self._observed(X), checked_likelihood(self.counts)
+        data, likelihood = self._observed(X), self._form["likelihood"]
 
         def replicate(given: tuple[Any, NetworkParameters]) -> Any:
             key_states, key_counts = jax.random.split(given[0])
@@ -251,6 +252,10 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return np.exp(over_draws(density.log_rates, self.draws(most)))
 
     def _take(self, counts: np.ndarray, posterior: Any) -> "NetworkHMM":
+        self._form: Any = {
+            "diagonal": self.diagonal,
+            "likelihood": checked_likelihood(self.counts),
+        }  # even if options change later
         tree = thinned(posterior).copy()
         group = tree["posterior"].to_dataset()
         raw = NetworkParameters(*(group[name].values for name in NetworkParameters._fields))
@@ -269,7 +274,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
             raise ValueError(
                 f"NetworkHMM: the model was fitted to {self.n_features_in_} classes, found {counts.shape[1]}."
             )
-        return self._data(counts)
+        return observations(counts, **self._form)
 
     def _data(self, counts: np.ndarray) -> NetworkCounts:
         return observations(counts, diagonal=self.diagonal, likelihood=checked_likelihood(self.counts))

@@ -25,7 +25,7 @@ from geodax.models.pca.density import PPCAParameters, PPCAPrior
 from geodax.models.pca.held_out import HeldOutCells, held_out_cells, number_of
 from geodax.models.pca.options import PCAOptions
 from geodax.models.pooling import MOST_POOLED_DRAWS, MOST_PREDICTIVE_DRAWS, over_blocks, over_draws, pooled
-from geodax.models.run_arguments import RunArguments
+from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import units
 from geodax.predict.mixtures import Mixture, as_levels
 from geodax.run.blocks import draw_blocks, mapped
@@ -69,6 +69,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         tags.input_tags.allow_nan = True
         return tags
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "BayesianPCA":
         """Sample the posterior.
 

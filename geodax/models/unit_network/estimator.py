@@ -23,7 +23,7 @@ from geodax.models.missing import (
 )
 from geodax.models.options import require_positive, require_targets, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count, thinned
-from geodax.models.run_arguments import RunArguments
+from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.models.unit_network import density
 from geodax.models.unit_network.density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
 from geodax.models.unit_network.functions import anchors, explained_share, functions, log_predictive, moments
@@ -72,6 +72,7 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         tags.input_tags.allow_nan = True
         return tags
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> "UnitNetworkRegressor":
         """Sample the posterior.
 
