@@ -230,8 +230,12 @@ def _first_step(
             batch = () if feed is None else (_batch(feed, data, key),)
             state, info = algorithm.step(jax.random.fold_in(key, 0), state, *batch)
             found = map(jnp.asarray, jax.tree.leaves((state.position, info)))
-            floats = [jnp.abs(x) for x in found if jnp.issubdtype(x.dtype, jnp.inexact) and x.size]
-            return [jnp.stack([jnp.mean(x), jnp.sqrt(jnp.mean(x**2))]).astype(jnp.float32) for x in floats]
+            sizes = [
+                jnp.abs(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32))
+                for x in found
+                if x.size and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+            ]
+            return [jnp.stack([jnp.mean(x), jnp.sqrt(jnp.mean(x**2))]).astype(jnp.float32) for x in sizes]
 
         return jax.lax.map(of_one, (states, chain_keys))
 

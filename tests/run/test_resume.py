@@ -505,7 +505,7 @@ class OwnWalk(NamedTuple):
         before, after = (jnp.sum((x - self.centre - jnp.mean(batch)) ** 2) for x in (state.position, proposal))
         rate = jnp.minimum(1.0, jnp.exp(0.5 * (before - after)))
         position = jnp.where(jax.random.uniform(key_accept) < rate, proposal, state.position)
-        return state._replace(position=position), {"rate": rate, "proposal": proposal, "worst": jnp.inf}
+        return state._replace(position=position), {"rate": rate, "is_accepted": rate > 0.5, "worst": jnp.inf}
 
 
 @pytest.mark.parametrize("changed", [OwnWalk(0.5), OwnWalk(1.0, 2.0), OwnWalk(jnp.full(2, 2.0))])
