@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 from geodax._lazy import names_from
 
 if TYPE_CHECKING:
-    from geodax.diagnostics.alignment import align_rotation, align_signs, invariant_draws, mean_orthonormal
+    from geodax.diagnostics.alignment import (
+        align_angles,
+        align_rotation,
+        align_signs,
+        invariant_draws,
+        mean_orthonormal,
+    )
     from geodax.diagnostics.arviz import to_arviz
     from geodax.diagnostics.convergence import e_bfmi, ess, mcse, nested_rhat, rhat
     from geodax.diagnostics.finding import Finding
@@ -21,6 +27,7 @@ __getattr__ = names_from(
         "Finding": "finding",
         "ImportanceWeights": "importance",
         "Summary": "summary",
+        "align_angles": "alignment",
         "align_rotation": "alignment",
         "align_signs": "alignment",
         "check": "findings",
@@ -43,6 +50,7 @@ __all__ = [
     "Finding",
     "ImportanceWeights",
     "Summary",
+    "align_angles",
     "align_rotation",
     "align_signs",
     "check",

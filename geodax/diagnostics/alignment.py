@@ -42,6 +42,7 @@ from geodax.diagnostics.subspaces import (
 )
 
 __all__ = [
+    "align_angles",
     "align_rotation",
     "align_signs",
     "invariant_draws",
@@ -57,6 +58,36 @@ _LEAST_AVERAGED = 100  # matrices
 _MOST_AVERAGED = 1 << 24  # entries of all of them
 
 _MOST_DIRECTIONS = 10_000
+
+
+@overload
+def align_angles(draws: Float[np.ndarray, "chain draw *shape"]) -> Float[np.ndarray, "chain draw *shape"]: ...
+
+
+@overload
+def align_angles(draws: xr.DataArray) -> xr.DataArray: ...
+
+
+def align_angles(
+    draws: Float[np.ndarray, "chain draw *shape"] | xr.DataArray,
+) -> Float[np.ndarray, "chain draw *shape"] | xr.DataArray:
+    """Move angles by whole turns to within pi of their circular mean, on which R-hat, means and quantiles then rest.
+
+    Args:
+        draws: Angles in radians. Each number of a draw has a circular mean of its own, over all chains.
+
+    Returns:
+        The angles, beyond -pi or pi where the mean is near; a DataArray for a DataArray.
+    """
+    x = _checks.plain("align_angles", "draws", draws)
+    if x.ndim < 2 or x.dtype.kind != "f":
+        raise ValueError(
+            f"align_angles: expected angles of shape (chain, draw, ...), found shape {x.shape} and dtype {x.dtype}."
+        )
+    mean = np.angle(np.exp(1j * x).mean(axis=(0, 1))).astype(x.dtype)
+    turn = x.dtype.type(2 * np.pi)
+    aligned = x - turn * np.round((x - mean) / turn)
+    return draws.copy(data=aligned) if isinstance(draws, xr.DataArray) else aligned
 
 
 @overload
@@ -78,7 +109,8 @@ def align_signs(
 ]:
     """Flip the columns of each draw whose inner product with the reference's column is negative.
 
-    Columns keep their order: if the posterior exchanges two of them, the aligned draws have two modes.
+    Columns keep their order: if the posterior exchanges two of them, the aligned draws have two modes. Unit vectors,
+    such as draws on a :class:`geodax.Sphere`, are matrices with one column: pass ``draws[..., None]``.
 
     Args:
         draws: Matrices, with orthonormal columns or without. The last two axes, also of a DataArray, are those of
@@ -94,6 +126,12 @@ def align_signs(
         ``draws * signs`` are the aligned draws.
     """
     checked, labelled, draws = check_matrices("align_signs", draws), draws, np.asarray(draws)
+    if checked.shape[-2] > checked.shape[-1] > 1 and np.allclose(np.linalg.norm(checked, axis=-1), 1.0, atol=1e-4):
+        raise ValueError(
+            f"align_signs: found unit vectors along the last axis, shape {draws.shape}, where the columns of matrices "
+            "are flipped. For the sign of each vector pass x[..., None], matrices with one column, and each group of a "
+            "plate by itself."
+        )
     reference = _sign_robust_mean(checked) if reference is None else _check_reference("align_signs", checked, reference)
     signs = unit(in_blocks(lambda x, mean: _inner(mean, x), checked, reference)).conj().astype(draws.dtype)
     aligned = draws * signs[..., None, :]

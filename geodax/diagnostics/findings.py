@@ -11,7 +11,7 @@ Sources:
     Betancourt (2016), Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo. (E-BFMI.)
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from geodax._wording import in_python
 from geodax.diagnostics import remedies
 from geodax.diagnostics.chain_statistics import LARGEST_RHAT, rhat_bounds
 from geodax.diagnostics.convergence import FEW_DRAWS, MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
+from geodax.diagnostics.directional import are_frames, are_unit_vectors, cut_angles
 from geodax.diagnostics.drifts import drifting, rising
 from geodax.diagnostics.finding import Finding, share
 from geodax.diagnostics.funnels import falling_acceptance
@@ -39,7 +40,7 @@ from geodax.diagnostics.summary import (
     summarize,
 )
 from geodax.mcmc.step_size import LARGEST_STEP
-from geodax.run.blocks import are_orthonormal, is_still, not_finite
+from geodax.run.blocks import is_still, not_finite
 
 __all__ = [
     "Summary",
@@ -106,7 +107,7 @@ def check(
     findings = [
         *_non_finite(draws),
         *rounded_density(stats),
-        *_chains_that_never_moved(still),
+        *_chains_that_never_moved(still, {name for name in still if draws[name].dtype.kind in "biu"}),
         *repeated_chains(draws),
         *_stopped(stats),
         *_divergences(stats, counted),
@@ -123,7 +124,7 @@ def check(
         findings += equal_but_for_rounding(draws, stats, rows)
         rhats, sizes = rhats_with_sizes(draws, rows)
         bounds = rhat_bounds(rhats, sizes, num_chains, num_draws, num_superchains)
-        findings += _disagreeing_chains(rows, num_chains, draws, bounds)
+        findings += [*_disagreeing_chains(rows, num_chains, draws, bounds), *cut_angles(draws, rows)]
         if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
             findings += _few_effective_draws(rows, num_superchains, "superchain")
         elif num_draws >= FEW_DRAWS:
@@ -145,7 +146,9 @@ def _non_finite(draws: Mapping[str, Any]) -> Iterator[Finding]:
             )
 
 
-def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]]) -> Iterator[Finding]:
+def _chains_that_never_moved(
+    is_still: Mapping[str, Bool[np.ndarray, " chain"]], discrete: Collection[str]
+) -> Iterator[Finding]:
     if not is_still:  # no variable has an entry that could move
         return
     everything_is_still = np.logical_and.reduce(list(is_still.values()))
@@ -160,7 +163,7 @@ def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]])
         )
     for name, still in is_still.items():
         alone = still & ~everything_is_still
-        if alone.any() and not still.all():
+        if alone.any() and not still.all() and name not in discrete:  # a label that is certain does not move
             yield Finding(
                 "severe",
                 "A variable that never moved in some chains",
@@ -312,7 +315,7 @@ def _disagreeing_chains(
         ", or does a variable lack a proper prior?", "?"
     )
     disagreeing = [name for name in draws if any(row.name.startswith(f"{name}[") for row in high)]
-    names = ", ".join(f"`{name}`" for name in disagreeing if _are_frames(draws[name]))
+    names = ", ".join(f"`{name}`" for name in disagreeing if are_frames(draws[name]))
     if names:
         advice += (
             f" {names} holds matrices with orthonormal columns: if the model determines them only up to signs or a "
@@ -321,6 +324,11 @@ def _disagreeing_chains(
             "chains also exchange them, and the numbers that belong to them, such as scales: sort both in each draw "
             "by the scale, or use a prior on ordered scales"
             + in_python(" (in NumPyro `dist.TransformedDistribution` with `OrderedTransform`).", ".")
+        )
+    elif axes := ", ".join(f"`{name}`" for name in disagreeing if are_unit_vectors(draws[name])):
+        advice += (
+            f" {axes} holds unit vectors: if the model determines them only up to their signs, pass them as matrices "
+            "with one column, x[..., None], to `gx.diagnostics.invariant_draws` or `align_signs`."
         )
     listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
     reason = f" (not {LARGEST_RHAT}: so few effective draws differ by chance)"
@@ -332,12 +340,6 @@ def _disagreeing_chains(
         "reached the same distribution.",
         advice,
     )
-
-
-def _are_frames(values: Any) -> bool:
-    """Whether the draws are matrices with orthonormal columns, or several of them each, as in a plate."""
-    places = np.ndindex(*values.shape[2:-2])
-    return all(are_orthonormal(values[(slice(None), slice(None), *place)]) for place in places)
 
 
 def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: str) -> Iterator[Finding]:

@@ -207,7 +207,12 @@ def check_matrices(function: str, x: Any) -> Inexact[np.ndarray, "..."]:
     Returns:
         The matrices in double precision.
     """
-    x = _checks.plain(function, "matrices", x)
+    x, axes = _checks.plain(function, "matrices", x), getattr(x, "dims", ())
+    if not {"chain", "draw"}.isdisjoint(axes[-2:]):
+        raise ValueError(
+            f"{function}: expected matrices along the last two axes, found the axes {axes}. Put rows and columns last; "
+            "unit vectors are matrices with one column: x.expand_dims('column', axis=-1)."
+        )
     if x.ndim < 2 or x.size == 0 or x.shape[-2] < x.shape[-1]:
         raise ValueError(
             f"{function}: expected at least one matrix, of shape (..., n, p) with n >= p >= 1, found "

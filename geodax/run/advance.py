@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from geodax import _checks
+from geodax import _checks, _tree
 from geodax._precision import in_full_precision
 from geodax._types import Adaptation, Array, Description, Position, PyTree
 from geodax.run.feeding import Feed
@@ -225,10 +225,10 @@ def _of_each_chain(
 
 
 def _add_totals(totals: Totals, infos: Any, iteration: Array) -> Totals:
-    is_finite = getattr(infos, "is_finite", None)
-    acceptance = getattr(infos, "acceptance_rate", None)
-    divergent = getattr(infos, "is_divergent", None)
-    steps = getattr(infos, "num_integration_steps", None)
+    named = zip(_tree.leaf_names(infos, "info"), jax.tree.leaves(infos), strict=True)  # as they are recorded
+    found = {name: values for name, values in named if values.ndim == 1}
+    is_finite, acceptance = found.get("is_finite"), found.get("acceptance_rate")
+    divergent, steps = found.get("is_divergent"), found.get("num_integration_steps")
     return Totals(
         totals.acceptance if acceptance is None else totals.acceptance + acceptance.astype(totals.acceptance.dtype),
         totals.divergences if divergent is None else totals.divergences + divergent.astype(jnp.int32),

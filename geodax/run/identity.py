@@ -1,6 +1,6 @@
 """Facts that a checkpoint must share with the run that resumes from it, and their comparison.
 
-The facts are written as JSON with the state of a run. Densities, sampler settings, recorded values and
+The facts are written as JSON with the state of a run. Densities, sampler settings, recorded values, first steps and
 batches missing from a checkpoint of an earlier version are skipped.
 """
 
@@ -93,6 +93,8 @@ def identity_of(
         else _densities_in_place(algorithm, args if is_split else (), positions, feed, data, chain_keys, split)
     )
     facts["recorded variables"] = recorded
+    if split is None and not description_of(algorithm).settings:  # a sampler that says nothing of itself
+        facts["first step"] = _first_step(algorithm, states, feed, data, chain_keys)
     return facts
 
 
@@ -100,7 +102,7 @@ def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple
     """The first fact in which a checkpoint and a run differ: its name and both values; None if there is none."""
     for name, value in here.items():
         found = there.get(name)
-        if name == "densities":
+        if name in ("densities", "first step"):
             for density, expected in value.items():
                 if found and density in found and not agree(found[density], expected, 1e-2):
                     return density, found[density], expected
@@ -158,10 +160,7 @@ def _densities(
     def of_all(positions: Position, chain_keys: Array, data: PyTree) -> Array:
         def of_one(chain: tuple[Position, PRNGKey]) -> Array:
             position, key = chain
-            batch = None
-            if feed is not None:
-                drawn = feed.draw(data, key[None], jnp.int32(0), jnp.int32(0), None)
-                batch = drawn if feed.is_shared else jax.tree.map(lambda leaf: leaf[0], drawn)
+            batch = None if feed is None else _batch(feed, data, key)
             places = jax.tree.map(lambda *leaves: jnp.stack(leaves), position, beside(position))
             return jax.lax.map(lambda place: jnp.stack([f(place, batch).astype(float) for _, f in densities]), places)
 
@@ -212,6 +211,44 @@ def _recorded(
     is_single = any(leaf.dtype in (jnp.float32, jnp.complex64) for leaf in leaves)
     kind = np.float32 if is_single else np.float64
     return {name: _numbers(np.asarray(numbers, kind)) for name, numbers in values.items()}
+
+
+def _first_step(
+    algorithm: Sampler, states: Any, feed: Feed | None, data: PyTree, chain_keys: Array
+) -> dict[str, list[float]]:
+    """Means and root mean squares of the positions and the info of some chains after their first step.
+
+    Few digits are compared: a trajectory can multiply the differences in rounding of two machines.
+    """
+    leaves = jax.tree.leaves((states, chain_keys, data))
+    if not all(getattr(leaf, "is_fully_addressable", True) and not _tree.is_half(leaf) for leaf in leaves):
+        return {}
+
+    def of_all(states: Any, chain_keys: Array, data: PyTree) -> list[Array]:
+        def of_one(chain: tuple[Any, PRNGKey]) -> list[Array]:
+            state, key = chain
+            batch = () if feed is None else (_batch(feed, data, key),)
+            state, info = algorithm.step(jax.random.fold_in(key, 0), state, *batch)
+            found = map(jnp.asarray, jax.tree.leaves((state.position, info)))
+            sizes = [
+                jnp.abs(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32))
+                for x in found
+                if x.size and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+            ]
+            return [jnp.stack([jnp.mean(x), jnp.sqrt(jnp.mean(x**2))]).astype(jnp.float32) for x in sizes]
+
+        return jax.lax.map(of_one, (states, chain_keys))
+
+    inputs = *jax.tree.map(lambda leaf: leaf[:_NUM_CHAINS], (states, chain_keys)), data
+    inputs = jax.device_put(inputs, jnp.zeros(()).sharding)
+    found = compiled(of_all, *inputs, num_passes=1)(*inputs)
+    return {"position or info after the first step": [number for leaf in found for number in _numbers(leaf)]}
+
+
+def _batch(feed: Feed, data: PyTree, chain_key: PRNGKey) -> PyTree:
+    """The batch of a chain in the first iteration."""
+    drawn = feed.draw(data, chain_key[None], jnp.int32(0), jnp.int32(0), None)
+    return drawn if feed.is_shared else jax.tree.map(lambda leaf: leaf[0], drawn)
 
 
 def _densities_in_place(

@@ -40,6 +40,7 @@ _LITTLE = 5e9  # bytes of all passes, inner loops counted once: some tenths of a
 _MOST_CONSTANT_BYTES = 4 << 20  # captured data, which are in the text and in the program
 
 _made: OrderedDict[Hashable, Any] = OrderedDict()
+_processes: list[int] = []  # the process that has compiled programs
 _kept: OrderedDict[Hashable, Callable[..., list[Any]]] = OrderedDict()
 _lock = threading.Lock()
 
@@ -104,7 +105,11 @@ def compiled(
 
     Returns:
         The compiled function, for arguments like ``args``.
+
+    Raises:
+        RuntimeError: In a process that was forked from one that had compiled programs.
     """
+    _require_threads()
     if key is not None:
         leaves, structure = jax.tree.flatten(args)
         kinds = tuple(
@@ -147,6 +152,18 @@ def compiled(
 
     vars(call)["constant_bytes"] = _constant_bytes(traced.jaxpr)
     return call
+
+
+def _require_threads() -> None:
+    """Raise an error in a forked process, which lacks JAX's threads and would wait for them for ever."""
+    if not _processes:
+        _processes.append(os.getpid())
+    if _processes[0] != os.getpid():
+        raise RuntimeError(
+            "This process was forked from one in which geodax had already run, and JAX does not work in forked "
+            'processes: it would hang. Start processes by multiprocessing.get_context("spawn") or "forkserver", or by '
+            "joblib, use threads, or fork before anything has run."
+        )
 
 
 def compiler_options(platform: str | None = None) -> dict[str, str | bool]:

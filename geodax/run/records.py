@@ -126,18 +126,18 @@ def _check_returned(state: Any, returned: Any) -> None:
 
 def check_names(shapes: dict[str, dict[str, tuple]]) -> None:
     """Reject names that a DataTree cannot hold, before the run."""
-    names = list(shapes["posterior"])
-    if not names:
+    if not shapes["posterior"]:
         raise ValueError(
             "sample: keep must return at least one array of each position to record, found an empty pytree. Leave it "
             "out to record the position itself."
         )
-    dimensions = {d for name, (shape, _) in shapes["posterior"].items() for d in dimension_names(name, len(shape))}
-    for name in names:
-        is_path = "\\" in name or name in ("", ".", "..", "zarr.json")
-        if is_path or name in dimensions or not name.isprintable():
+    for group in shapes.values():
+        taken = {d for name, (shape, _) in group.items() for d in dimension_names(name, len(shape))}
+        taken |= {"", ".", "..", "zarr.json"}
+        wrong = [name for name in group if name in taken or "\\" in name or not name.isprintable()]
+        if wrong:
             raise ValueError(
-                f"sample: {name!r} cannot name a recorded variable: names with a backslash or signs that cannot be "
+                f"sample: {wrong[0]!r} cannot name a recorded variable: names with a backslash or signs that cannot be "
                 "printed, those of files of a store (zarr.json) and those of dimensions (chain, draw, x_dim_0), are "
-                "taken. Rename the leaf, or record it under another name with keep=..."
+                "taken. Rename the leaf or the field of the info, or record it under another name with keep=..."
             )

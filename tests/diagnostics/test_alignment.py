@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geodax.diagnostics.alignment import (
+    align_angles,
     align_rotation,
     align_signs,
     invariant_draws,
@@ -429,3 +430,28 @@ def test_means_of_many_large_matrices_are_of_draws_from_all_of_the_run(monkeypat
     draws = np.concatenate([np.tile(early, (30, 1, 1)), np.tile(late, (70, 1, 1))])[None]
     cosine = invariant_draws(draws, up_to="signs")["x.column_cosine"][0, :, 0]
     assert cosine[-1] > 0.9 > 0.5 > cosine[0]
+
+
+def test_angles_are_moved_to_their_circular_mean():
+    angles = np.random.default_rng(3).normal((3.1, -0.4), 0.2, (4, 300, 2))
+    wrapped = np.angle(np.exp(1j * angles))
+    np.testing.assert_allclose(align_angles(wrapped) - angles, 0, atol=1e-12)
+    labelled = align_angles(xr.DataArray(wrapped.astype(np.float32), dims=("chain", "draw", "x_dim_0"), name="x"))
+    assert (labelled.name, labelled.dtype) == ("x", np.float32)
+    np.testing.assert_allclose(labelled, angles, atol=1e-5)
+    with pytest.raises(ValueError, match=r"of shape \(chain, draw"):
+        inspect.unwrap(align_angles)(wrapped[0, :, 0])
+
+
+def test_unit_vectors_are_not_taken_for_rows_of_matrices():
+    """Catches signs of coordinates that are flipped in place of those of vectors."""
+    vectors = orthonormal(np.random.default_rng(4), (4, 50, 5, 3, 1))[..., 0]
+    for draws in (vectors, vectors[:, :, 0]):
+        with pytest.raises(ValueError, match=r"unit vectors along the last axis.*x\[\.\.\., None\]"):
+            align_signs(draws)
+        align_signs(draws[..., None])
+    labelled = xr.DataArray(vectors[:, :, 0], dims=("chain", "draw", "x_dim_0"))
+    for function in (align_signs, align_rotation, invariant_draws):
+        with pytest.raises(ValueError, match="rows and columns last"):
+            function(labelled)
+    align_rotation(labelled.expand_dims("column", axis=-1))

@@ -691,6 +691,31 @@ def test_a_variable_that_stands_still_in_one_chain_only_is_named(draws):
     assert "`angle` kept one value in chain 1" in check(draws)[0].detail
 
 
+def test_a_label_that_is_certain_in_one_chain_is_no_fault(draws):
+    draws["label"] = np.random.default_rng(0).integers(0, 3, (4, 500))
+    draws["label"][2] = 1
+    assert "A variable that never moved in some chains" not in titles(check(draws))
+
+
+def test_angles_on_both_sides_of_the_cut_are_noted(draws):
+    draws["heading"] = np.angle(np.exp(1j * np.random.default_rng(0).normal(3.1, 0.2, (4, 500, 1))))
+    (finding,) = check(draws)
+    assert (finding.severity, finding.title) == ("note", "Angles on both sides of the cut")
+    assert "`heading`" in finding.detail
+    draws["heading"] = gx.diagnostics.align_angles(draws["heading"])
+    assert check(draws) == []
+    draws["wide"] = np.random.default_rng(0).normal(0, 1.8, (4, 500))  # beyond pi
+    assert check(draws) == []
+
+
+def test_axes_that_disagree_are_told_from_their_signs(draws):
+    axes = np.random.default_rng(0).normal((0.0, 0.0, 9.0), 1.0, (4, 500, 3)) * np.array([1, 1, -1, -1])[:, None, None]
+    draws["axis"] = axes / np.linalg.norm(axes, axis=-1, keepdims=True)
+    (finding, *_) = check(draws)
+    assert "`axis` holds unit vectors" in finding.advice
+    assert check(gx.diagnostics.invariant_draws(draws["axis"][..., None], name="axis")) == []
+
+
 def test_a_variable_that_is_constant_everywhere_is_no_fault(draws):
     draws["fixed"] = np.ones((4, 500))
     assert check(draws) == []

@@ -391,6 +391,7 @@ def _diagnostics() -> list[Entry]:
         Entry("diagnostics.summarize", lambda draws: d.summarize({"x": draws}), draws),
         Entry("diagnostics.summarize, names", d.summarize, {"draws": anything({"x": x})}),
         Entry("diagnostics.check", lambda draws: d.check({"x": draws}), draws),
+        Entry("alignment.align_angles", a.align_angles, draws),
         Entry("alignment.align_signs", a.align_signs, {"draws": array(frames, *matrices), "reference": array(None, (3, 2), (2, 3), (0, 0))}),
         Entry("alignment.align_rotation", a.align_rotation, {"draws": array(frames, *matrices), "reference": array(None, (3, 2), (2, 3), (0, 0))}),
         Entry("alignment.mean_orthonormal", a.mean_orthonormal, {"draws": array(frames, *matrices), "up_to": choice("signs")}),

@@ -4,6 +4,7 @@ import gc
 import weakref
 
 import arviz
+import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,7 @@ import numpyro
 import pytest
 import xarray as xr
 from numpyro import distributions as dist
+from numpyro.infer.reparam import CircularReparam
 
 from geodax.diagnostics import to_arviz
 from geodax.interop import numpyro as gxn
@@ -353,6 +355,23 @@ def test_arguments_that_are_no_tuple(found, without_type_checks):
     draws = xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw"), np.zeros((1, 2)))})})
     with pytest.raises(TypeError, match="^predictive" + words):
         gxn.predictive(model, draws, model_args=found)
+
+
+def test_samplers_that_would_leave_a_manifold_are_refused():
+    """Catches draws of another distribution, by a sampler of BlackJAX that moves an angle in the plane."""
+
+    def model():
+        numpyro.sample("angle", dist.VonMises(0.0, 2.0))
+        numpyro.sample("x", dist.Normal(0.0, 1.0))
+
+    def mala(log_density, *, manifold):
+        return blackjax.mala(log_density, 0.1)
+
+    options = {"sampler": mala, "num_samples": 3, "num_chains": 1, "progress": False}
+    with pytest.raises(ValueError, match=r"the sites \['angle'\] are on manifolds"):
+        gxn.sample(model, **options)
+    by_cosines = numpyro.handlers.reparam(model, config={"angle": CircularReparam()})
+    assert gxn.sample(by_cosines, **options)["posterior"].sizes["draw"] == 3
 
 
 @pytest.mark.thorough

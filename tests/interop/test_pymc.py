@@ -86,7 +86,7 @@ def test_uniform_and_sampling(key):
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="redundant"):
         gxpm.stiefel_transform(gx.transforms.Polar(3, 2))
-    with pytest.raises(ValueError, match=r"matrices of shape \(4, 2\)"):
+    with pytest.raises(ValueError, match=r"matrices of shape \(3, 2\)"):
         gxpm.matrix_langevin("w", F, chart=gx.transforms.Givens(4, 2))
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -354,3 +355,19 @@ def test_the_step_is_traced_once():
         progress=False,
     )
     assert len(traces) == 3  # of the check of the density, the initial states, and the step
+
+
+def test_a_forked_process_is_told_so():
+    """Catches a child of `multiprocessing` that waits for ever."""
+    compiled(lambda x: x + 1, jnp.zeros(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX and Python warn of the fork
+        pid = os.fork()
+    if pid == 0:
+        try:
+            compiled(lambda x: x + 2, jnp.zeros(2))
+        except RuntimeError as error:
+            os._exit(0 if "forked" in str(error) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -13,6 +13,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -481,6 +482,48 @@ def test_another_target_with_the_same_value_at_the_start(sampler, tmp_path):
         run(2.0)
     np.testing.assert_array_equal(position(run(1.0)), first)
     assert position(run(1.0, num_samples=8)).shape[1] == 8
+
+
+class OwnState(NamedTuple):
+    position: Any
+    key: Any
+
+
+class OwnWalk(NamedTuple):
+    """A sampler that says nothing of itself: no description, no log density in its states."""
+
+    scale: Any
+    centre: float = 0.0
+    num_batches: int = 0
+
+    def init(self, position):
+        return OwnState(position, jax.random.key(7))
+
+    def step(self, key, state, batch=0.0):
+        key_move, key_accept = jax.random.split(key)
+        proposal = state.position + self.scale * jax.random.normal(key_move, state.position.shape)
+        before, after = (jnp.sum((x - self.centre - jnp.mean(batch)) ** 2) for x in (state.position, proposal))
+        rate = jnp.minimum(1.0, jnp.exp(0.5 * (before - after)))
+        position = jnp.where(jax.random.uniform(key_accept) < rate, proposal, state.position)
+        return state._replace(position=position), {"rate": rate, "is_accepted": rate > 0.5, "worst": jnp.inf}
+
+
+@pytest.mark.parametrize("changed", [OwnWalk(0.5), OwnWalk(1.0, 2.0), OwnWalk(jnp.full(2, 2.0))])
+@pytest.mark.parametrize("num_batches", [0, 1])
+def test_own_samplers_are_compared_by_their_first_step(changed, num_batches, tmp_path):
+    """Catches a run whose draws are of two targets, or of a sampler with two step sizes."""
+    options = {"num_chains": 2, "progress": False, "checkpoint": tmp_path / "checkpoint"}
+    if num_batches:
+        options["batches"] = gx.data.batches(jnp.arange(10.0), batch_size=2)
+
+    def run(walk, num_samples):
+        walk = walk._replace(num_batches=num_batches)
+        return gx.sample(jax.random.key(0), walk, jnp.zeros(2), num_samples=num_samples, **options)
+
+    run(OwnWalk(1.0), 10)
+    assert run(OwnWalk(1.0), 20).posterior.sizes["draw"] == 20
+    with pytest.raises(CheckpointError, match="another run: its position or info after the first step"):
+        run(changed, 30)
 
 
 class TestAnotherSampler:

@@ -543,3 +543,25 @@ class TestBlackJAX:
             assert 0.5 < float(rates.mean()) <= 1.0
         squares = (np.stack(chains) ** 2).mean(axis=1).ravel()
         assert abs(squares.mean() - 4.0) < 4 * squares.std(ddof=1) / np.sqrt(squares.size)
+
+
+@pytest.mark.parametrize("is_dict", [True, False])
+def test_infos_of_own_samplers_are_counted_as_they_are_recorded(key, is_dict):
+    """Catches divergences of a thinned run that are counted for infos with attributes only."""
+
+    def step(rng_key, state):
+        facts = {"acceptance_rate": 0.5, "is_divergent": True, "num_integration_steps": 3, "path": jnp.zeros(2)}
+        info = facts if is_dict else NamedTuple("Info", [(name, Any) for name in facts])(**facts)
+        return SimpleState(state.position + 1.0), info
+
+    seen = []
+    draws = run(key, SimpleNamespace(init=SimpleState, step=step), thinning=2, progress=seen.append)
+    assert draws.attrs["num_divergences"] == draws.attrs["num_integration_steps"] / 3 == 2 * 48
+    assert seen[-1].acceptance_rate == 0.5
+    assert set(draws["sample_stats"]) == {"acceptance_rate", "diverging", "n_steps"}
+
+
+def test_infos_with_the_name_of_a_dimension_are_refused_before_the_run(key):
+    walk = SimpleNamespace(init=SimpleState, step=lambda rng_key, state: (state, {"draw": 1.0}))
+    with pytest.raises(ValueError, match=r"'draw' cannot name a recorded variable.*field of the info"):
+        run(key, walk)

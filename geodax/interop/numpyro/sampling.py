@@ -142,7 +142,7 @@ def sample(
     def record(position: dict[str, Any]) -> dict[str, Any]:
         return {names[site]: value for site, value in translated.constrain(position).items()}
 
-    def with_sampler(log_density: Callable) -> SamplingAlgorithm:
+    def with_sampler(log_density: Callable) -> Any:
         return build(log_density, manifold=translated.manifold, **(sampler_options or {}))
 
     if build in _SAMPLERS.values():
@@ -150,6 +150,7 @@ def sample(
         algorithm, keep, data = sampler_of(translation, record, with_sampler, settings)
     else:
         algorithm, keep, data = with_sampler(translated.log_density), record, ()
+        _require_manifold(algorithm, translated)
     start: Any = translated.start
     if init_values is not None:
         start = translation.initial(init_values, run_options.get("num_superchains") or num_chains, key_model)
@@ -185,6 +186,19 @@ def sample(
     groups = {name: data for name, data in named.items() if data.data_vars}
     complete_store(store, checkpoint, groups)
     return tree.assign({name: xr.DataTree(data) for name, data in groups.items()})
+
+
+def _require_manifold(algorithm: Any, translated: GeodaxModel) -> None:
+    """Raise ValueError if a sampler for ordinary arrays would leave the manifolds of sites."""
+    is_flat = translated.manifold.is_flat(translated.position)
+    curved = sorted(site for site in translated.position if not is_flat[site])
+    if curved and getattr(algorithm, "manifold", None) is None:
+        raise ValueError(
+            f"sample: the sites {curved} are on manifolds, which a sampler for ordinary arrays leaves, and this one "
+            "has no attribute manifold. If it moves along the manifold that it was given, return a named tuple of "
+            "init, step and manifold; otherwise sample a model reparametrised by gxn.PolarReparam or, for angles, "
+            "numpyro.infer.reparam.CircularReparam."
+        )
 
 
 def _like(names: Mapping[str, str], recorded: Mapping[str, Any]) -> xr.Dataset:

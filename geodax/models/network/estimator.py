@@ -252,10 +252,8 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return np.exp(over_draws(density.log_rates, self.draws(most)))
 
     def _take(self, counts: np.ndarray, posterior: Any) -> "NetworkHMM":
-        self._form: Any = {
-            "diagonal": self.diagonal,
-            "likelihood": checked_likelihood(self.counts),
-        }  # even if options change later
+        # of predictions, even if options change later
+        self._form: Any = {"diagonal": self.diagonal, "likelihood": checked_likelihood(self.counts)}
         tree = thinned(posterior).copy()
         group = tree["posterior"].to_dataset()
         raw = NetworkParameters(*(group[name].values for name in NetworkParameters._fields))

@@ -122,6 +122,40 @@ def test_there_and_back(case, key, dtype):
     np.testing.assert_allclose(reached, frames, atol=1e6 * epsilon if dtype == jnp.float64 else 1e-2)
 
 
+@pytest.mark.parametrize("case", [p for p in ALL if p.id in ("givens-half-5x3", "cayley-3x3", "polar-5x3")])
+def test_own_transforms_pass_their_check(case):
+    gx.transforms.check_transform(case.transform)
+
+
+class Scaled(AbstractTransform):
+    """A chart in other units, whose log volume lacks them unless it is asked to have them."""
+
+    chart: CayleyChart
+    has_volume: bool
+    n: int = 4
+    p: int = 2
+    num_unconstrained = 5
+    is_injective = True
+
+    def forward_and_log_volume(self, z):
+        return self.forward(z), self.log_volume(z)
+
+    def forward(self, z):
+        return self.chart.forward(2 * z)
+
+    def log_volume(self, z):
+        return self.chart.log_volume(2 * z) + (5 * jnp.log(2.0) if self.has_volume else 0.0)
+
+    def inverse(self, q):
+        return 0.5 * self.chart.inverse(q)
+
+
+def test_a_log_volume_that_lacks_a_constant_is_named():
+    gx.transforms.check_transform(Scaled(CayleyChart(4, 2), True))
+    with pytest.raises(ValueError, match=r"Scaled\(4, 2\) breaks 1 of 5 laws: log_volume is .* \(error"):
+        gx.transforms.check_transform(Scaled(CayleyChart(4, 2), False))
+
+
 def proposal(transform, rng, num: int) -> tuple[np.ndarray, np.ndarray]:
     """Draws from a law that is wider than the reference law, and their log densities."""
     size = transform.num_unconstrained
