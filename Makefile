@@ -52,7 +52,7 @@ endef
 test: $(STAMP) ## Run the fast tests
 	$(call quickly,not thorough and not slow and not soak)
 
-test-thorough: $(STAMP) ## Run the tests that take some seconds each
+test-thorough: $(STAMP) ## Run the tests that take a second or more each
 	$(call quickly,thorough and not slow and not soak)
 
 test-slow: $(STAMP) ## Run the slow tests; SEED=1 with other random numbers

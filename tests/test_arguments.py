@@ -49,6 +49,7 @@ WHOLE = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_numbers_of_numpy_are_those_of_python(name, unchecked):
     expected = WHOLE[name](int)

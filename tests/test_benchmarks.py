@@ -65,6 +65,7 @@ def test_few_draws_decide_nothing(target_module, key):
     assert target_module.errors(target, x, target_module.read_moments(3, 2)).verdict == "undecided"
 
 
+@pytest.mark.thorough
 def test_density_is_the_distributions(target_module, key):
     """In NumPy and in JAX, with the gradient."""
     target = target_module.make_target(5, 2)

@@ -65,6 +65,7 @@ def test_half_precision_is_summed_in_single(half, is_position_half):
     np.testing.assert_allclose(value, 2000 * float(example), rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_an_exact_sampler_takes_the_full_density(key):
     draws = gx.sample(
         key,

@@ -15,6 +15,7 @@ def draws(key, num_keys, size):
     return np.asarray(jax.jit(jax.vmap(lambda k: fast_normal(k, (size,))))(keys), np.float64)
 
 
+@pytest.mark.thorough
 def test_law(key):
     z = draws(key, 50, 100_001)
     flat = z.ravel()
@@ -51,6 +52,7 @@ def check_tails(key, num_keys, size):
     return found
 
 
+@pytest.mark.thorough
 def test_tails(key):
     check_tails(key, 64, 1 << 18)
 
@@ -171,6 +173,7 @@ def test_signs(key):
     assert np.abs(large.mean(0)).max() < 5.2 / np.sqrt(2_000)
 
 
+@pytest.mark.thorough
 def test_leaves_of_every_dtype(key):
     like = {
         "large": jnp.zeros((60, 50), jnp.float32),

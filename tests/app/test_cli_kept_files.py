@@ -200,6 +200,7 @@ def test_a_killed_fit_is_put_right_by_the_next_command(made, run, moment, capsys
     assert contents(run) == before
 
 
+@pytest.mark.thorough
 def test_resume_puts_a_run_back_that_a_killed_fit_had_set_aside(run, capsys):
     """But never under a fit that is at work."""
     (run / "my notes.txt").write_text("mine")

@@ -65,6 +65,7 @@ def test_new_rows_all_get_a_prediction(tmp_path):
     assert len(_read(tmp_path / "x.csv", ("Total", *_SUMS), keep_constant=True).values) == 7
 
 
+@pytest.mark.thorough
 @given(st.integers(0, 2**32 - 1), st.integers(6, 40), st.sampled_from(["normal", "poisson", "binary", "prices"]))
 def test_random_rows_are_data(tmp_path_factory, seed, num_rows, kind):
     rng = np.random.default_rng(seed)

@@ -22,6 +22,7 @@ def test_permutations_are_permutations(size):
         assert sorted(np.asarray(_permuted(words, places, size)).tolist()) == list(range(size))
 
 
+@pytest.mark.thorough
 def test_permutations_are_uniform():
     """All 24 orders of 4 examples, and where an example of 50 goes, with the frequencies of chance."""
     words = jax.random.bits(jax.random.key(1), (24_000, 6), jnp.uint32)

@@ -434,6 +434,7 @@ def test_a_density_that_bounds_no_step_is_named(key):
 ROUNDED = "Beyond the precision of the numbers"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("dtype", "size", "is_named"), [(jnp.float32, 1e8, True), (jnp.float32, 1e4, False), (jnp.float64, 1e8, False)]
 )

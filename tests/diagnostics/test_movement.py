@@ -106,6 +106,7 @@ def test_hot_chains_are_named(key):
     assert titles(draws, configurational_temperature=temperature)["Chains that are too hot"] == "warning"
 
 
+@pytest.mark.thorough
 def test_temperatures_are_relative_to_that_of_the_sampler(key):
     """Catches a cold posterior that is called stuck, and a chain without noise that is called anything."""
     draws = run(key, 2e-3, 500, temperature=0.05)

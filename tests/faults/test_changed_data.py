@@ -124,6 +124,7 @@ def test_a_run_folder(tmp_path, capsys):
     assert resume_run(folder, progress=False).summary.num_draws == 24
 
 
+@pytest.mark.thorough
 def test_the_yardstick(tmp_path):
     """Without a change the same run is found again."""
     assert same(arrays_of(exact(tmp_path, numbers())), arrays_of(exact(tmp_path, numbers())))

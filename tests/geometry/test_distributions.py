@@ -93,6 +93,7 @@ def test_bessel_constant_is_smooth_at_zero():
     np.testing.assert_allclose(found, [1 / 10, -1 / (25 * 14)], rtol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("s", [(0, 0), (2, 0), (3, 2), (30, 5), (100, 100), (3e4, 1e4), (1e5, 1e5)], ids=str)
 def test_pair_constant_has_its_closed_form_on_o2(s):
     """On O(2) it is ``(I_0(s_1 + s_2) + I_0(s_1 - s_2)) / 2``."""
@@ -565,6 +566,7 @@ def test_float32_draws_have_the_right_moments(key, kind):
     assert_follows(distribution.sample(key, (NUM_DRAWS,)), reference)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("transform", [jax.jit, jax.vmap, lambda f: lambda keys: jax.lax.map(f, keys)])
 def test_a_draw_that_is_given_up_raises_under_transformations(key, transform):
     """Catches NaN among draws."""

@@ -122,6 +122,7 @@ def test_rows_on_several_devices_stay_there():
     np.testing.assert_allclose(transform(x), exact(x), rtol=0, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_gpu_kernel_computes_the_transform():
     for size in (256, 512, 1024, 2048):  # every smaller digit
         x = rows((5, size))

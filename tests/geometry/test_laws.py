@@ -126,11 +126,13 @@ WRONG_TYPES = {
 }
 
 
+@pytest.mark.thorough
 def test_a_manifold_of_ones_own():
     gx.check_manifold(Positive(), jnp.eye(2))
     gx.check_manifold(gx.Product({"x": Positive()}), {"x": jnp.eye(2), "y": jnp.zeros(2)}, jax.random.key(1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("law", FAULTS)
 def test_faults_are_named(law):
     with pytest.raises(ValueError, match=re.escape(law)):
@@ -150,6 +152,7 @@ def test_what_is_not_claimed_is_not_checked():
     gx.check_manifold(type("Rough", (Positive,), changes)(), jnp.eye(2))
 
 
+@pytest.mark.thorough
 def test_sghmc_where_no_noise_can_be_deducted():
     """Catches 0 / 0 in the search for a step size on a manifold whose noise_capacity is 0."""
     scale = jnp.linalg.inv(jnp.array([[1.0, 0.4], [0.4, 0.5]]))

@@ -366,6 +366,7 @@ def test_nearest_point_and_renormalization(case, key):
     assert residual(eqx.filter_jit(manifold.renormalize)(shifted(1e-4))) < 10 * before**2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(2, 2), (3, 3), (3, 2, 2)], ids=str)
 def test_reflection_flips_one_determinant_and_undoes_itself(shape, key):
     """A reflection of no copy or of several, or one that is not its own inverse: its Metropolis step would be wrong."""
@@ -548,6 +549,7 @@ def prefixes(draw, position):
     return type(position)(m for m, _ in parts), sum(count for _, count in parts)
 
 
+@pytest.mark.thorough
 @hypothesis.given(data=st.data())
 def test_what_a_prefix_does_not_name_is_euclidean(data):
     """A prefix that reaches too far or not far enough: each sphere costs one degree of freedom, nothing else does."""

@@ -143,6 +143,7 @@ def test_a_guide_that_draws_names_the_way_out():
     assert float(found.params["f"][0, 0]) > 1.5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [np.int64(3), np.uint8(3)], ids=lambda seed: type(seed).__name__)
 def test_seeds_of_numpy_are_seeds(seed):
     def model():

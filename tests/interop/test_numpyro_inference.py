@@ -153,6 +153,7 @@ def rows(y=None):
         numpyro.sample("y", dist.Normal(w[:, 0], 0.5).to_event(1), obs=y)
 
 
+@pytest.mark.thorough
 def test_predictions_and_log_likelihoods(key):
     draws = Predictive(rows, num_samples=20)(key)
     assert draws["w"].shape == (20, 3, 1)

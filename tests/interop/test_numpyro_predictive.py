@@ -59,6 +59,7 @@ def test_a_prior_that_cannot_be_drawn_from_does_not_matter():
     np.testing.assert_allclose(y.mean((0, 1, 2)), np.eye(6)[3], atol=0.05)
 
 
+@pytest.mark.thorough
 def test_predictions_from_such_a_prior_raise():
     """Catches NaN in a prior predictive distribution, whose draws are traced."""
     with pytest.raises(RuntimeError, match="MatrixBingham: some draws had no accepted proposal"):
@@ -109,6 +110,7 @@ def test_axes_of_latent_sites_keep_their_labels():
     ]
 
 
+@pytest.mark.thorough
 def test_batches_bound_the_memory_and_leave_the_result():
     kwargs = {"rng_key": jax.random.key(2), "model_kwargs": {"x": X}, "return_sites": ["b/y"]}
     whole = gxn.predictive(regression, draws_of(), **kwargs, batch_size=1000)["posterior_predictive"].to_dataset()
@@ -118,6 +120,7 @@ def test_batches_bound_the_memory_and_leave_the_result():
         np.testing.assert_allclose(parts["b.y"].values, whole["b.y"].values, rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_some_of_the_draws_keep_their_numbers():
     chosen = draws_of().isel(draw=slice(10, 20), chain=[1])
     group = gxn.predictive(regression, chosen, model_args=(X,))["posterior_predictive"]

@@ -175,6 +175,7 @@ def test_ordinary_models_are_numpyros(key):
     assert float(translated.log_density(at)) == pytest.approx(-float(potential_energy(model, (y,), {}, at)))
 
 
+@pytest.mark.thorough
 def test_starts_where_the_density_is_finite(key):
     def model():
         x = numpyro.sample("x", dist.Normal(0, 1))

@@ -100,6 +100,7 @@ class TestSharing:
             steps = run(key, algorithm, starts(), num_chains=num_chains)["sample_stats"]["step_size"].values
             assert (np.ptp(steps) == 0) == is_shared
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("num_chains", [1, 3])
     def test_few_chains_share_too_where_the_length_is_adapted(self, key, num_chains):
         stats = run(key, gx.hmc(normal), starts(), num_chains=num_chains, num_warmup=200)["sample_stats"]
@@ -121,6 +122,7 @@ class TestSharing:
             gx.hmc(normal, **{name: 0.3})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_warmup", [1, 19, 20, slow(2), slow(5), slow(33)])
 def test_short_warmups(key, num_warmup):
     """Catches a phase that is empty, and a step size or a length that was never set."""
@@ -378,6 +380,7 @@ def test_length_where_motion_is_free(key, manifold, shape):
     assert abs(one_lag) < 0.5
 
 
+@pytest.mark.thorough
 def test_lengths_grow_where_steps_are_small(key):
     """Catches a length that stays at the few steps it begins with: a long valley takes dozens of them."""
     covariance = np.eye(10) + 99 * np.ones((10, 10)) / 10

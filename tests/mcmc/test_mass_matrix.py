@@ -127,6 +127,7 @@ class TestEstimate:
         found = estimate(rows, jnp.asarray(500), scale, scale, initial_correlation("low_rank", scale, True), True)
         assert 0.7 < float(found.scale[0]) < 5.0
 
+    @pytest.mark.thorough
     def test_few_large_and_many_small_eigenvalues(self):
         check_few_large_and_many_small_eigenvalues()
 
@@ -231,6 +232,7 @@ class TestMatrix:
             found = float(log_growth(old, new, old.scale, True))
             assert expected - 0.1 < found < expected + 1e-9
 
+    @pytest.mark.thorough
     def test_leapfrog_is_reversible_and_second_order(self):
         check_leapfrog_with_correlations()
 

@@ -67,6 +67,7 @@ def test_adjusted_on_a_normal(dim, key):
     check_adjusted_on_a_normal(dim, key)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["langevin-3x2", slow("both-5x2")])
 def test_unadjusted_at_small_steps(name, key):
     """Without rejections the moments are those of the target up to the step's bias: a wrong refreshment or kick."""
@@ -91,6 +92,7 @@ def check_unadjusted(name: str, key) -> None:
     assert not np.any(info.is_divergent)
 
 
+@pytest.mark.thorough
 def test_unadjusted_warm_up_on_a_normal(key):
     """Step size by the energy error, length by the size, standard deviations: wrong units of any of them."""
     scales = np.logspace(-2, 2, 30)

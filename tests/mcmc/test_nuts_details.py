@@ -174,6 +174,7 @@ class TestTrajectory:
         _, info = jax.jit(jax.vmap(algorithm.step, (0, None)))(jax.random.split(key, 50), algorithm.init(jnp.ones(3)))
         np.testing.assert_array_equal(info.num_integration_steps, 2**most - 1)
 
+    @pytest.mark.thorough
     def test_statistics_stay_in_their_range(self, key, dtype):
         """Catches an iteration without steps, a mean over the wrong count, and NaN after a divergence."""
         algorithm = gx.nuts(density, step_size=1.0, max_num_doublings=5)

@@ -152,6 +152,7 @@ class TestTarget:
         assert abs(float(info.acceptance_rate.mean()) - 0.8) < 0.1
         assert float(info.num_integration_steps.mean()) < 16
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(("target", "tolerance"), [(0.65, 0.07), (0.8, 0.05), (0.9, 0.03)])
     def test_acceptance(self, key, target, tolerance):
         """Catches dual averaging with the wrong sign or too long jumps, or the last step size instead of the average."""

@@ -294,6 +294,7 @@ def test_density_keeps_single_precision(which):
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
 
 
+@pytest.mark.thorough
 def test_density_calls_no_lapack():
     """Threads of LAPACK calls have been seen to wait for each other for ever where several devices run chains."""
     statistics, shape, (position, *_) = _layout_and_positions("hierarchical")

@@ -135,6 +135,7 @@ def test_a_classifier_takes_missing_cells_and_names_empty_columns():
         model.fit(np.where(np.isnan(x), np.inf, x), labels)
 
 
+@pytest.mark.thorough
 def test_the_density_of_a_unit_network_is_averaged_over_the_draws():
     generator = np.random.default_rng(4)
     x, y = generator.standard_normal((6, 5, 2)), generator.standard_normal(6)

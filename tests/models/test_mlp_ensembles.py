@@ -53,6 +53,7 @@ def test_classes_and_conformal_sets(fitted):
     assert model.predict_set(X)[np.arange(120), np.searchsorted(model.classes_, labels)].mean() > 0.8
 
 
+@pytest.mark.thorough
 def test_structured_weights_are_for_ensembles():
     """Catches orthonormal weights that leave their manifold."""
     options = SMALL | {"widths": (6, 6), "orthogonal": True, "num_warmup": 50}

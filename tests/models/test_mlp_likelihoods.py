@@ -100,6 +100,7 @@ def test_a_custom_likelihood_takes_y_in_its_own_units(rows):
     np.testing.assert_allclose(model.log_predictive(x, 5.0 + counts), exact, rtol=1e-8)
 
 
+@pytest.mark.thorough
 def test_log_normal_targets_are_those_of_the_logarithm(rows):
     """Catches a density without the factor 1 / y, intervals below zero, and noise in the units of y."""
     x, real, _ = rows

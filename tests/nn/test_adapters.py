@@ -258,6 +258,7 @@ def test_other_inferences(classes, key):
     assert jax.tree.structure(laplace.sample(key)) == jax.tree.structure(product)
 
 
+@pytest.mark.thorough
 def test_priors_count_stacks_once(key):
     """The density of positions with a leading axis is the sum, with the fan-in of one of them."""
     start = nn.adapt(eqx.nn.Linear(4, 3, key=jax.random.key(0)), rank=2, key=jax.random.key(1))
@@ -266,6 +267,7 @@ def test_priors_count_stacks_once(key):
     np.testing.assert_allclose(priors(stack), jax.vmap(priors)(stack).sum(), rtol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [

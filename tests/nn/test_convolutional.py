@@ -86,6 +86,7 @@ def test_the_other_networks_see_one_image_at_a_time(key):
         assert np.abs(both[1] - changed[1]).max() > 1e-3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [slow(nn.VGG16), nn.ResNet20])
 def test_orthogonal_networks_are_on_their_manifold_and_see_one_example(kind, key):
     key_net, key_x = jax.random.split(key)

@@ -44,6 +44,7 @@ def test_functions_of_random_features_have_the_covariance_of_their_weights(weigh
     require_covariance(drawn, mean, np.asarray(2.0**2 / 8 * features @ features.T))
 
 
+@pytest.mark.thorough
 def test_modules_that_draw_weights_draw_them_as_before(key):
     """Walsh-Hadamard layers, flows among them, and dropout: the same weights for the same key."""
     keys = jax.random.split(jax.random.key(0), 2)

@@ -131,6 +131,7 @@ def test_the_state_of_haiku_is_refused_and_its_parameters_are_sampled(key):
     assert found.probabilities.shape == (5, 2)
 
 
+@pytest.mark.thorough
 def test_adapters_of_nnx_parameters(model):
     """The state keeps its variables; paths are without ``.value``, and statistics stay where they were."""
     from flax import nnx

@@ -252,6 +252,7 @@ def test_images_may_be_bytes(name, key, unchecked):
     np.testing.assert_allclose(layer(jnp.asarray(x)), layer(jnp.asarray(x, jnp.float64)), rtol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in IMAGE_LAYERS if name != "norm"])
 def test_padding_is_of_zeros(name, key, unchecked):
     for bad, error in ((-1, ValueError), ("REFLECT", ValueError), ((1, 2), TypeError), (1.5, TypeError)):

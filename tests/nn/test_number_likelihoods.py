@@ -102,6 +102,7 @@ def test_what_does_not_fit_is_refused():
     np.testing.assert_array_equal(np.isnan(wrong), [False, True, True])
 
 
+@pytest.mark.thorough
 def test_integer_weights_are_repeated_rows_and_batches_are_unbiased():
     """Catches N taken as the sum of the weights: rows are drawn equally often, whatever their weights."""
     x, y, weights = F[:, 0], REAL[:, 0], np.array([1, 2, 0, 3, 1])
@@ -119,6 +120,7 @@ def test_integer_weights_are_repeated_rows_and_batches_are_unbiased():
         gx.nn.Weighted(likelihood)(p, data[:2])
 
 
+@pytest.mark.thorough
 def test_ordered_classes_have_cumulative_logits():
     """Catches cut points in another order and probabilities of far classes that round to zero."""
     spacings = jnp.asarray([0.3, -0.5])

@@ -162,6 +162,7 @@ def test_whole_networks_give_no_warning(layer):
         LIKELIHOOD(network, batch)
 
 
+@pytest.mark.thorough
 def test_predictions_with_the_whole_network(skipping):
     """They are those with the partition and ``apply``; flags were traced and functions were no arrays."""
     key = jax.random.key(1)

@@ -353,6 +353,7 @@ def test_draws_have_the_networks_form_and_lie_on_its_manifold(key):
     assert all(a.dtype == b.dtype and a.shape == b.shape and not np.array_equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.thorough
 def test_scales_that_are_parameters_live_beside_the_network(key):
     key_net, key_prior = jax.random.split(key)
     network = nn.MLP(4, 2, widths=(3,), dtype=jnp.float64, key=key_net)

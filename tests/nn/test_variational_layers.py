@@ -170,6 +170,7 @@ def regression(size=30):
     return jnp.asarray(x), jnp.asarray(x @ np.array([0.5, -1.0, 1.0]) + 0.4 * rng.normal(size=size))
 
 
+@pytest.mark.thorough
 def test_last_layer_laplace_is_exact_for_a_linear_model(key):
     x, y = regression()
     design = np.c_[np.asarray(x), np.ones(30)]
@@ -236,6 +237,7 @@ def test_any_network_becomes_variational(inference, key):
         nn.variational(mlp, "hmc", key=jax.random.key(0))
 
 
+@pytest.mark.thorough
 def test_convolutional_networks_keep_their_shapes(key):
     network = eqx.nn.Sequential(
         [nn.Conv2d(3, 4, 3, padding=1, stride=2, dtype=jnp.float32, key=key), eqx.nn.Lambda(jax.nn.relu)]

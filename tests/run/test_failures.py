@@ -74,6 +74,7 @@ class TestData:
             )
         assert "third of" not in str(caught.value)
 
+    @pytest.mark.thorough
     def test_fits(self, key, name):
         likelihood, data, words = WRONG[name]
         settings = {"num_steps": 200, "batch_size": SIZE, "progress": False}
@@ -154,6 +155,7 @@ class TestSteps:
             run(key, gx.sghmc(posterior(steep)), (X, LABELS), num_samples=5000)
         assert "third of" not in str(caught.value)
 
+    @pytest.mark.thorough
     def test_learning_rates(self, key):
         batches, words = gx.data.batches((X, LABELS), batch_size=SIZE), r"learning rate .*\(try a third of it\)"
         with pytest.raises(NonFiniteError, match=words) as caught:

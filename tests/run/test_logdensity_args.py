@@ -77,6 +77,7 @@ def test_other_records_and_numbers_are_other_programs(compilations):
         first = len(compilations)
 
 
+@pytest.mark.thorough
 def test_data_that_a_density_holds_may_change():
     """Catches a program that is reused for a sampler whose density reads other data than before."""
     data = {"y": np.zeros(3)}

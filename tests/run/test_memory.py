@@ -63,6 +63,7 @@ def sample(num_samples, **settings):
     return gx.sample(jax.random.key(0), Counting(), jnp.zeros(1000, jnp.float32), **settings)
 
 
+@pytest.mark.thorough
 def test_draws_in_memory_are_there_once(peak, monkeypatch):
     """Catches pieces that are kept until they are joined."""
     monkeypatch.setattr(loop, "_LONGEST_BUFFER", 64)

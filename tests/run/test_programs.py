@@ -307,6 +307,7 @@ def test_only_programs_that_do_little_are_not_optimised(monkeypatch):
     assert effort not in programs._options_for(small, "cpu", 1000)
 
 
+@pytest.mark.thorough
 def test_runs_say_how_much_they_do(monkeypatch):
     """Catches a long run taken for a short one, and a program for several calls compiled for one."""
     passes = []

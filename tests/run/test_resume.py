@@ -331,6 +331,7 @@ class TestAnotherRun:
         np.testing.assert_array_equal(position(open_draws(tmp_path / "draws.zarr")), expected)
         np.testing.assert_array_equal(position(sample(key, tmp_path)), expected)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("num_samples", [20, 30])
     @pytest.mark.parametrize("batches", [False, True])
     def test_another_function_of_the_position(self, tmp_path, num_samples, batches):
@@ -346,6 +347,7 @@ class TestAnotherRun:
             np.testing.assert_array_equal(again[name].values[:, :20], expected[name].values)
         np.testing.assert_array_equal(again["b"].values, again["a"].values ** 2)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "keep",
         [
@@ -683,6 +685,7 @@ class TestDamagedCheckpoints:
                 middle = len(contents) // 2
                 path.write_bytes(contents[:middle] + bytes([contents[middle] ^ 16]) + contents[middle + 1 :])
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("how", ["truncated", "flipped"])
     @pytest.mark.parametrize("num_samples", [slow(20), 30])
     def test_the_one_before_is_used(self, key, tmp_path, expected, how, num_samples):
@@ -756,6 +759,7 @@ class TestNoRoom:
         np.testing.assert_array_equal(position(found.value.draws), expected[:, :12])
         np.testing.assert_array_equal(position(sample(key, tmp_path)), expected)
 
+    @pytest.mark.thorough
     def test_for_checkpoints(self, key, tmp_path, monkeypatch):
         expected = position(sample(key, None))
         monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)

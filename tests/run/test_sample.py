@@ -288,6 +288,7 @@ class TestCutting:
 
 
 class TestDevices:
+    @pytest.mark.thorough
     def test_a_device_with_as_many_chains_gives_the_same_bits(self, key):
         """Catches randomness that depends on the device or on the number of chains.
 

@@ -64,6 +64,7 @@ def no_warnings():
         yield
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [3, 7, 20, 60, 89])
 @pytest.mark.parametrize("log_likelihood", [normalised, crossed, centred_targets])
 def test_examples_that_depend_on_others_are_named(rows, log_likelihood, size):

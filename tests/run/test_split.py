@@ -119,6 +119,7 @@ def test_the_checksum_sees_values_places_and_no_split():
         assert np.any(np.asarray(content_of(other)) != np.asarray(content_of(x)))
 
 
+@pytest.mark.thorough
 def test_a_fit_of_split_parameters(key):
     """Catches other weights for each example, and an optimiser's state that is whole."""
     layer = nn.WHVILinear(4, 3, key=jax.random.clone(key), dtype=jnp.float64)
@@ -201,6 +202,7 @@ def test_positions_and_meshes_that_do_not_fit_are_refused(key):
         draws(key, algorithm, split | {"w": split["w"] * jnp.nan})
 
 
+@pytest.mark.thorough
 def test_a_position_keeps_a_mesh_with_other_names(key):
     mesh = Mesh(np.asarray(jax.devices()[:2]), ("x",))
     algorithm = gx.sgrld(posterior(), step_size=1e-3)

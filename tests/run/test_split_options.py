@@ -22,6 +22,7 @@ def posterior(num_data=64, likelihood=log_likelihood, **options):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [None, jnp.bfloat16])
 def test_draws_are_those_of_one_device(key, dtype):
     """Catches micro-batches of the whole batch on each device, and positions that are kept in half precision."""

@@ -123,6 +123,7 @@ class TestPositions:
         draws = run(key, position=position, manifold=gx.Product({"network": geometry.tree}) if inner else geometry)
         assert "diverging" in draws["sample_stats"]
 
+    @pytest.mark.thorough
     def test_a_start_in_other_coordinates_is_left_alone(self, key):
         """Arrays of such a layer that are not orthonormal, and layers whose weights are not among the parameters."""
         network = gx.nn.MLP(4, 2, widths=(4,), orthogonal=True, key=key)

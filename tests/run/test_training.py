@@ -76,6 +76,7 @@ def test_the_path_is_that_of_the_optimizer(key, is_found):
     assert moves == [not is_found or i > 30 for i in range(20, 35)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("chain_method", ["vectorized", "sequential"])
 def test_the_sampler_waits_while_the_chain_trains(key, chain_method):
     """Catches steps that are computed to be undone, and a sampler that counts iterations from the end of training."""
@@ -97,6 +98,7 @@ def test_only_a_metric_that_learns_needs_steps_while_the_chain_trains(metric, nu
     assert train_first(gx.sghmc(REGRESSION, metric=metric), 40).adapt(60).num_idle == num_idle
 
 
+@pytest.mark.thorough
 def test_training_that_diverges_is_reported_where_it_does(key):
     """Catches a chain that is called finite until the sampler takes a step."""
     algorithm = train_first(gx.sghmc(REGRESSION), 1000, optimizer=optax.sgd(1.0))
@@ -160,6 +162,7 @@ def test_a_position_is_scored_on_the_batches_until_the_next(key, best):
     np.testing.assert_allclose(path[-1], compared[np.abs(compared - best).argmin()], rtol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.sghmc, slow(gx.sgrld)])
 def test_a_far_posterior_is_found(key, sampler):
     """Inputs of very different scales: the sampler's own warm-up is not there in time, the optimiser is."""
@@ -182,6 +185,7 @@ def test_the_posterior_after_training(key, batch_size):
     np.testing.assert_allclose((scaled**2).mean((0, 1)), 1.0, atol=0.2)
 
 
+@pytest.mark.thorough
 def test_directions_stay_on_the_sphere_and_reach_the_mode(key):
     """Catches updates that are added to a point of a manifold."""
     mode = jnp.array([2.0, -1.0, 0.5, 1.0]) / 2.5

@@ -127,6 +127,7 @@ def test_other_numbers_of_chains():
     np.testing.assert_array_equal(found, expected[[0, 1, 0, 1, 0]])
 
 
+@pytest.mark.thorough
 def test_what_does_not_fit_is_refused():
     options = {"num_samples": 5, "num_warmup": 20, "num_chains": 2, "progress": False}
 

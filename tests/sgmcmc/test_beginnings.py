@@ -63,6 +63,7 @@ def test_a_chain_that_begins_at_the_mode_stays_near_it(key, regression, sampler,
     assert found[-1] > 0.5, "chains should move"
 
 
+@pytest.mark.thorough
 def test_a_lagged_metric_rests_until_it_knows_a_gradient(key, regression):
     """The first step was six thousand standard deviations long."""
     found = distances(key, gx.sgrld(regression, metric=gx.metrics.RMSProp(lag=True), step_size=2e-7), num_steps=3)

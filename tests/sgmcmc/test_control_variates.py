@@ -30,6 +30,7 @@ def center():
     return theta
 
 
+@pytest.mark.thorough
 def test_the_full_density_is_the_same(center):
     controlled = control_variates(posterior(), center, DATA, chunk_size=64)
     theta = center + jnp.array([0.3, -0.2, 0.1])
@@ -89,6 +90,7 @@ def test_samplers_see_the_controlled_density(center, num_micro_batches):
     np.testing.assert_allclose(target.batch_noise(*ends, one), change**2 * 200**2, rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_half_precision(center):
     """The sampler keeps the position in single precision; catches a centre in another dtype."""
     half, data = center.astype(jnp.bfloat16), jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), DATA)

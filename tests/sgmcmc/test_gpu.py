@@ -51,6 +51,7 @@ def lowered(algorithm, position):
     return jax.jit(steps).trace(keys, positions).lower(lowering_platforms=("cuda",)).as_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "metric", METRICS, ids=lambda m: "-".join(str(v) for v in (type(m).__name__, *vars(m).values()))
 )

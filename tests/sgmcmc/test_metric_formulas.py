@@ -78,6 +78,7 @@ def check_blocks(key):
         np.testing.assert_allclose(found[part], alone.apply_inverse(s, z[part]), rtol=1e-8)
 
 
+@pytest.mark.thorough
 def test_blocks(key):
     check_blocks(key)
 
@@ -100,6 +101,7 @@ def test_shampoo_learns_when_it_is_due(key, variant):
         assert has_changed == (count in (1, 100, 200))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", ["shampoo", "soap"])
 def test_a_gradient_out_of_proportion_is_learnt_at_once(variant):
     """Where gradients vanished a metric of them is no measure for those that come; it waited for 10 gradients or 100."""

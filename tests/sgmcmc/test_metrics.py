@@ -109,6 +109,7 @@ FROM_ZERO = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FROM_ZERO)
 def test_nothing_moves_before_the_first_gradient(name, key):
     """Catches the inverse of epsilon, hundreds of thousands, in the place of what is not yet known."""

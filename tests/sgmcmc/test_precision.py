@@ -92,6 +92,7 @@ class TestScalars:
         _, info = algorithm.step(key, algorithm.init(jnp.ones(2, jnp.float32)))
         assert not bool(info.is_finite)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("half", HALVES)
     @pytest.mark.parametrize(("sampler", "truth"), [(gx.sgrld, 0.2 / 400), (gx.sghmc, 0.4 / 20)])
     def test_tuning(self, key, sampler, truth, half):

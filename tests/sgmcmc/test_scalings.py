@@ -40,6 +40,7 @@ def check_clipping(key):
         np.testing.assert_allclose(after.position, t - step_size * NUM_DATA * expected * mean, rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_clipping(key):
     check_clipping(key)
 
@@ -74,6 +75,7 @@ def test_the_strongest_clipping_of_the_inner_steps_is_reported(key):
     assert scales[-1] > 1.05 * min(scales)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
 def test_metrics_learn_from_the_mean(key, sampler):
     check_mean(key, sampler)
@@ -153,6 +155,7 @@ def check_complex_normal(key, ordering="baoab"):
     assert np.max(np.abs(found.bias)) < 0.06, found.bias
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ordering", ["paper", "baoab"])
 def test_complex_normal(key, ordering):
     check_complex_normal(key, ordering)
@@ -186,6 +189,7 @@ def as_parts(density):
     return lambda p: density(jax.lax.complex(p["re"], p["im"]))
 
 
+@pytest.mark.thorough
 def test_complex_normal_in_parts(key):
     """sgrld takes real leaves, of which a log density makes complex numbers; an exact law of the discretisation."""
     step_size = 0.05

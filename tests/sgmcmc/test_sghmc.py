@@ -284,6 +284,7 @@ class TestNoise:
             gx.sample(jax.random.clone(key), gx.sghmc(langevin, gradient_noise=4.0, **settings), jnp.eye(3, 2), **run)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("metric", ["canonical", "embedded", "literal"])
 def test_at_temperature_zero_it_is_gradient_descent_with_momentum(key, metric):
     """The same path as v <- mu v + lr grad, (x, v) moved along the flow for unit time, to 1e-12."""

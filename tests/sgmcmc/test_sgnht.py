@@ -109,6 +109,7 @@ def test_frames(key, deviation):
     assert np.max(np.abs(found.bias)) < 0.05 + 3 * np.max(found.error), found.bias
 
 
+@pytest.mark.thorough
 def test_a_step_size_is_found(key):
     """With batches whose noise would heat sghmc at the same step."""
     key_data, key = jax.random.split(key)

@@ -65,6 +65,7 @@ def test_one_step_has_the_mean_and_covariance_of_its_formula(key, name, temperat
     assert np.all(np.abs(found - covariance) < 4.5 * spread)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step_size", [0.1, 0.4])
 def test_the_discretised_law_of_a_gaussian(key, step_size):
     """Stationary precision P - h/2 P^2 exactly, for the identity; the bias is of first order and large here."""

@@ -525,6 +525,7 @@ def test_after_a_short_warmup_too(key, sampler, num_warmup):
     assert np.all(draws["sample_stats"]["step_size"].values > 0)
 
 
+@pytest.mark.thorough
 def test_a_flat_density_has_no_step_size(key):
     with pytest.raises(NonFiniteError, match="so flat that it found none"):
         gx.sample(key, gx.sgrld(lambda x: jnp.sum(x)), jnp.zeros(3), num_samples=5, num_warmup=50, progress=False)

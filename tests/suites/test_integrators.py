@@ -75,6 +75,7 @@ def coupled(x):
     return sum(quadratic(leaf.shape)(leaf) for leaf in columns) + sum(map(jnp.multiply, sums[1:], sums[:-1])) / 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["euclidean", "euclidean-complex", "product-complex"])
 def test_energy_error_is_of_second_order_beside_complex_leaves(name, key):
     """Catches the gradient of a complex leaf without its conjugate, which a Metropolis step hides."""
@@ -186,6 +187,7 @@ def test_leapfrog_is_symplectic(metric, flow, shape, is_complex, key):
     check_symplectic(stiefel_case(metric, flow, shape, is_complex).manifold, shape, is_complex, key)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("shape", "speed"), [((5, 1), 1.0), ((4, 4), 2.0**0.5)], ids=["unit vectors: the same", "square: another clock"]
 )

@@ -64,6 +64,7 @@ def test_a_stream_is_read_step_by_step(order, monkeypatch):
     assert_same(one, other, rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_the_order_and_the_augmentation_of_batches_count():
     plain, epochs = fitted((X, Y), batch_size=8), fitted(gx.data.batches((X, Y), batch_size=8, order="epochs"))
     assert np.abs(plain.network.family.mean - epochs.network.family.mean).max() > 1e-6

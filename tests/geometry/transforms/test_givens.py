@@ -94,6 +94,7 @@ def test_program_does_not_grow(sizes):
     assert first == second
 
 
+@pytest.mark.thorough
 def test_backward_pass_keeps_a_few_matrices_only():
     """Not the rows of every tick, of which there are p times as many numbers."""
     n, p = 400, 20
