@@ -391,7 +391,7 @@ def test_contacts_that_the_rank_cannot_show_are_named(rank, tmp_path, capsys):
     options = ["--window", "20", "--start", "0", "--n-states", "1", "--rank", str(rank), "--num-starts", "3", "--json"]
     assert main(["fit", "network", str(path), *options, "--out", str(tmp_path / "run"), *_SMALL]) == 0
     found = {finding["title"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
-    misfit = found.get("data that the fitted model does not reproduce")
+    misfit = found.get("Data that the fitted model does not reproduce")
     assert (misfit is not None) == (rank == 1)
     if misfit is not None:
         assert "fraction of zeros" in misfit["detail"]

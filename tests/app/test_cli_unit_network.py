@@ -124,4 +124,4 @@ def test_an_outlier_is_what_the_fitted_model_does_not_reproduce(outlier, tmp_pat
         == 0
     )
     titles = [finding["title"] for finding in json.loads(capsys.readouterr().out)["findings"]]
-    assert ("data that the fitted model does not reproduce" in titles) == bool(outlier)
+    assert ("Data that the fitted model does not reproduce" in titles) == bool(outlier)

@@ -29,7 +29,7 @@ def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]
         findings.append(
             Finding(
                 "warning",
-                "sampling found a higher mode",
+                "A higher mode found by sampling",
                 f"A draw is {excess:.1f} units of log density above the mode where the chains started.",
                 "Fit again with a larger num_starts.",
             )
@@ -40,7 +40,7 @@ def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]
         findings.append(
             Finding(
                 "note",
-                "other modes are near",
+                "Other modes near the highest",
                 f"{len(near)} of {len(gaps)} other modes found are less than {_NEAR:g} units of log density below the "
                 f"highest, where all chains started; the next is {near[0]:.1f} below.",
                 "They may hold posterior mass that the chains do not reach, which R-hat cannot detect. Compare runs "
@@ -69,7 +69,7 @@ def sign_findings(modes: Sequence[EigenmodelMode], eigenvalues: np.ndarray) -> l
         return [
             Finding(
                 "note",
-                "signs of eigenvalues that chains seldom change",
+                "Signs of eigenvalues that chains seldom change",
                 f"Of the draws {shares} positive eigenvalues of {eigenvalues.shape[-1]}, and the chains changed that "
                 f"number {changes} times in all. Each number has a mode of its own, whose share of the posterior is "
                 "uncertain.",
@@ -83,7 +83,7 @@ def sign_findings(modes: Sequence[EigenmodelMode], eigenvalues: np.ndarray) -> l
             return [
                 Finding(
                     "note",
-                    "signs of eigenvalues that no chain visits",
+                    "Signs of eigenvalues that no chain visits",
                     f"The posterior has a mode with {number} positive eigenvalues of {len(sizes)}, {gap:.1f} units of "
                     "log density below the highest, and no draw has that number.",
                     "It may hold posterior mass that the chains do not reach, which R-hat cannot detect. Compare runs "

@@ -62,7 +62,7 @@ def misfits(checks: Checks, advice: str) -> list[Finding]:
         if abs(observed - drawn.mean()) > _FAR * drawn.std() and not drawn.min() <= observed <= drawn.max()
     ]
     detail = f"{'; '.join(said)} (medians and 90 % intervals of data drawn from the fitted model)."
-    return [Finding("note", "data that the fitted model does not reproduce", detail, advice)] if said else []
+    return [Finding("note", "Data that the fitted model does not reproduce", detail, advice)] if said else []
 
 
 def _middle(drawn: np.ndarray) -> tuple[float, float, float]:
