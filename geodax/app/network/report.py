@@ -275,10 +275,11 @@ def write_network(
             ax.set_title(f"column {j + 1}", fontsize=NORMAL)
         report.figure(finish(figure), f"Entries of W of state {k + 1}: median, 50 % and 90 % interval.")
     report.section("Posterior predictive checks")
-    write_checks(report, network_checks(data, model))
-    counts, replicates = (y.sum(axis=-1) for y in _counts_and_replicates(data, model)[:2])
-    low, high = np.quantile(replicates, [0.05, 0.95], axis=0)
-    share = 100 * float(np.mean((low <= counts) & (counts <= high)))
+    counts, replicates, is_fitted = _counts_and_replicates(data, model)
+    write_checks(report, _checks_of(counts, replicates, is_fitted))
+    low, high = np.quantile(replicates.sum(axis=-1), [0.05, 0.95], axis=0)
+    totals = counts.sum(axis=-1)
+    share = 100 * float(np.mean((low <= totals) & (totals <= high)))
     report.text(f"In {share:.0f} % of the windows the number of contacts lies within its 90 % predictive interval.")
     _write_modes(report, modes)
     end(report, network_draws(model), posterior_arrays(model)[1], findings, config, command)
@@ -287,7 +288,10 @@ def write_network(
 
 def network_checks(data: ContactWindows, model: NetworkHMM) -> Checks:
     """Return quantities of the counts and of their replicates, given the states."""
-    counts, replicates, is_fitted = _counts_and_replicates(data, model)
+    return _checks_of(*_counts_and_replicates(data, model))
+
+
+def _checks_of(counts: np.ndarray, replicates: np.ndarray, is_fitted: np.ndarray) -> Checks:
     checks = {
         "total contacts": lambda y: y.sum(axis=(-1, -2)),
         "largest number in a window": lambda y: y.sum(axis=-1).max(axis=-1),

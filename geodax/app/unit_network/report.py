@@ -115,8 +115,9 @@ def write_unit_network(
         )
     _write_units(report, model, x, inputs)
     report.section("Posterior predictive checks")
-    write_checks(report, unit_network_checks(data, model))
-    low, high = np.quantile(model.sample_y(x), [0.05, 0.95], axis=0)
+    drawn = model.sample_y(x)
+    write_checks(report, _checks_of(y, drawn))
+    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
     inside = 100 * float(np.mean((low <= y) & (y <= high)))
     report.text(f"{inside:.0f} % of the data lie within the 90 % predictive intervals.")
     end(report, identified_draws(model), stats, findings, config, command)
@@ -126,7 +127,10 @@ def write_unit_network(
 def unit_network_checks(data: Table, model: UnitNetworkRegressor) -> Checks:
     """Return quantities of the targets and of their replicates."""
     x, y, _ = _rows_shown(data, model)
-    drawn = model.sample_y(x)
+    return _checks_of(y, model.sample_y(x))
+
+
+def _checks_of(y: np.ndarray, drawn: np.ndarray) -> Checks:
     checks = {
         "smallest": np.min,
         "largest": np.max,

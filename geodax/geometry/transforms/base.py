@@ -16,6 +16,8 @@ map covers, 1 for most, 1/2 for a chart of the rotations among the square orthog
 """
 
 import abc
+import functools
+import math
 from typing import Any
 
 import equinox as eqx
@@ -100,3 +102,9 @@ def check_matrix(transform: AbstractTransform, q: Array) -> Array:
 def describe(transform: AbstractTransform) -> str:
     """Name and size, for messages."""
     return f"{type(transform).__name__}({transform.n}, {transform.p})"
+
+
+@functools.cache
+def log_spheres(n: int, p: int) -> float:
+    """Return the sum of the log areas of the unit spheres in n, n - 1, ..., n - p + 1 dimensions."""
+    return sum(math.log(2) + m / 2 * math.log(math.pi) - math.lgamma(m / 2) for m in range(n - p + 1, n + 1))

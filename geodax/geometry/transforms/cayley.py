@@ -18,7 +18,6 @@ and the map from :math:`(dA, dB)` to them has the determinant :math:`2^d \det(M)
 For :math:`p = 1` it is the stereographic projection.
 """
 
-import functools
 import math
 from typing import Any
 
@@ -29,7 +28,7 @@ import numpy as np
 from geodax._precision import with_full_precision
 from geodax._types import Array, Float, Scalar
 from geodax.geometry.linalg import solve_accretive_and_log_det
-from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
+from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector, log_spheres
 from geodax.geometry.transforms.completion import Completion, check_center, complete, middle
 
 
@@ -114,8 +113,6 @@ class CayleyChart(AbstractTransform):
         return _log_constant(self.n, self.p) - (self.n - 1) * log_determinant
 
 
-@functools.cache
 def _log_constant(n: int, p: int) -> float:
     """Log volume at zero."""
-    spheres = sum(math.log(2) + m / 2 * math.log(math.pi) - math.lgamma(m / 2) for m in range(n - p + 1, n + 1))
-    return (n * p - p * (p + 1) / 2) * math.log(2) - spheres
+    return (n * p - p * (p + 1) / 2) * math.log(2) - log_spheres(n, p)

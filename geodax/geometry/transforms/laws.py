@@ -9,7 +9,7 @@ from geodax import _checks
 from geodax._precision import full_precision
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.laws import relative_error
-from geodax.geometry.transforms.base import AbstractTransform, describe
+from geodax.geometry.transforms.base import AbstractTransform, describe, log_spheres
 
 _NUM_POINTS = 8
 _LAWS = {
@@ -63,12 +63,8 @@ def _errors(transform: AbstractTransform, z: Array) -> dict[str, Scalar]:
     if transform.is_injective:
         found["size"] = jnp.abs(jnp.asarray(z.size - (n * p - p * (p + 1) // 2), z.dtype))
         jacobian = jax.jacobian(transform.forward)(z).reshape(n * p, z.size)
-        element = 0.5 * jnp.linalg.slogdet(jacobian.T @ jacobian)[1] - _log_volume(n, p)
+        # p (p - 1) / 2 of the coordinates move two entries each
+        total = log_spheres(n, p) + 0.25 * p * (p - 1) * math.log(2.0)
+        element = 0.5 * jnp.linalg.slogdet(jacobian.T @ jacobian)[1] - total
         found["volume"] = relative_error(log_volume, element)
     return found
-
-
-def _log_volume(n: int, p: int) -> float:
-    """Logarithm of the volume of all orthonormal n x p matrices: spheres, with coordinates that count twice."""
-    spheres = (math.log(2.0) + 0.5 * m * math.log(math.pi) - math.lgamma(0.5 * m) for m in range(n - p + 1, n + 1))
-    return 0.25 * p * (p - 1) * math.log(2.0) + sum(spheres)
