@@ -113,6 +113,20 @@ def key(request, seed):
 
 
 @pytest.fixture
+def compilations():
+    """Names of the compilations by XLA."""
+    names = []
+
+    def listen(name, *_, **__):
+        if name.endswith("backend_compile_duration"):
+            names.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield names
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.fixture
 def geodax_data(monkeypatch):
     """The folder with the real data sets, also in the environment; skips where there is none."""
     named = os.environ.get("GEODAX_DATA")

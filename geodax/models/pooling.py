@@ -14,6 +14,8 @@ from geodax.run.signals import interruptible
 
 MOST_PREDICTIVE_DRAWS = 400
 MOST_POOLED_DRAWS = 4000
+ROWS_AT_ONCE = 1024
+_LEAST_ROWS = 64
 _LARGEST_COPIED = 128 << 20
 _THINNED_BYTES = 32 << 20
 
@@ -72,6 +74,28 @@ def over_draws(function: Callable[..., Any], draws: Any, *data: Any) -> Any:
         The function's values as NumPy arrays with the leading axis.
     """
     return next(over_blocks(function, draws, [data]))
+
+
+def padded(rows: np.ndarray) -> np.ndarray:
+    """Repeat the last row until the number of rows is one of few, each of which needs a program of its own."""
+    length = max(_LEAST_ROWS, min(ROWS_AT_ONCE, 1 << (len(rows) - 1).bit_length()))
+    return np.pad(rows, [(0, -len(rows) % length), *[(0, 0)] * (rows.ndim - 1)], mode="edge")
+
+
+def over_rows(function: Callable[..., Any], draws: Any, *rows: np.ndarray) -> Any:
+    """Evaluate a function of rows at each draw, as :func:`over_draws`, with one program for several numbers of rows.
+
+    Args:
+        function: A function of a tree of arrays without the leading axis, and of arrays with one entry for each row;
+            so are its values, and a row's value does not depend on the other rows.
+        draws: The tree with the leading axis.
+        *rows: Arrays whose first axis runs over the rows.
+
+    Returns:
+        The function's values as NumPy arrays, draws x rows x ...
+    """
+    found = over_draws(function, draws, *map(padded, rows))
+    return jax.tree.map(lambda values: values[:, : len(rows[0])], found)
 
 
 def over_blocks(function: Callable[..., Any], draws: Any, blocks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:

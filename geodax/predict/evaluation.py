@@ -7,7 +7,7 @@ Positions may be split over the devices of a mesh (:func:`geodax.shard`). Each d
 entries of the draws, and XLA divides the function among the devices.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from geodax._types import Position, PyTree
 from geodax.nn.likelihoods import apply_network
 from geodax.run.draws import open_draws, to_datatree
 from geodax.run.positions import on_devices, position_variables, positions_at, split_positions_at
-from geodax.run.programs import compiled
+from geodax.run.programs import compiled, kinds_of, reused
 from geodax.run.sharding import put_everywhere
 from geodax.run.split import Split, mesh_of, split_of
 
@@ -42,6 +42,7 @@ def evaluate(
     every: int = 1,
     batch_size: int = 1000,
     block_bytes: int = _BLOCK_BYTES,
+    key: Hashable = None,
 ) -> Iterator[PyTree]:
     """Evaluate a function of position and examples at the draws of all chains.
 
@@ -59,6 +60,8 @@ def evaluate(
         every: Use every ``every``-th draw.
         batch_size: Number of examples processed at a time.
         block_bytes: Memory for one block of draws and its values.
+        key: What determines ``apply``, besides the kinds of its arguments: the program of an earlier call with an equal
+            key is reused without tracing. None traces ``apply`` in each call.
 
     Yields:
         Values of shape (draws, examples, ...), block by block; within a block the chains of one draw are adjacent.
@@ -91,11 +94,15 @@ def evaluate(
     def function(*args: PyTree) -> PyTree:
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args))
         if shapes not in programs:
-            programs[shapes] = compiled(at_draws, *args, is_exact=False)
+            programs[shapes] = compiled(at_draws, *args, is_exact=False, key=key)
         return programs[shapes](*args)
 
     examples = [put_everywhere(jax.tree.map(lambda a, s=s: jnp.asarray(a[s]), x), own) for s in _slices(x, batch_size)]
-    one = jax.eval_shape(apply, like, examples[0])
+
+    def shapes_of_values() -> PyTree:
+        return jax.eval_shape(apply, like, examples[0])
+
+    one = shapes_of_values() if key is None else reused((key, kinds_of((like, examples[0]))), shapes_of_values)
     _require_rows(one, jax.tree.leaves(examples[0])[0].shape[0])
     sizes = [leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one)]
     num_examples = sum(jax.tree.leaves(part)[0].shape[0] for part in examples)

@@ -46,13 +46,13 @@ _lock = threading.Lock()
 
 
 class Same:
-    """A key that is equal to that of the same function only; it does not keep the function, nor its data, alive."""
+    """A key that is equal to that of the same object only; it does not keep the object, nor its data, alive."""
 
-    def __init__(self, function: Callable[..., Any]):
-        self._function, self._hash = weakref.ref(function), id(function)
+    def __init__(self, of: Any):
+        self._of, self._hash = weakref.ref(of), id(of)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and (mine := self._function()) is not None and mine is other._function()
+        return isinstance(other, Same) and (mine := self._of()) is not None and mine is other._of()
 
     def __hash__(self) -> int:
         return self._hash
@@ -62,7 +62,7 @@ def reused(key: Hashable, make: Callable[[], _T], is_small: Callable[[_T], bool]
     """The result of an earlier call with an equal key, or a new one; the last 64 are kept.
 
     Args:
-        key: A key that determines the result; functions in it as :class:`Same`.
+        key: A key that determines the result; functions and other objects in it as :class:`Same`.
         make: Makes the result.
         is_small: Whether a result may be kept.
     """
@@ -78,6 +78,16 @@ def reused(key: Hashable, make: Callable[[], _T], is_small: Callable[[_T], bool]
         while len(_made) > _NUM_MADE:
             _made.popitem(last=False)
     return result
+
+
+def kinds_of(args: PyTree) -> Hashable:
+    """What of arguments the program depends on: their structure, shapes, types and placements."""
+    leaves, structure = jax.tree.flatten(args)
+    kinds = tuple(
+        (jnp.shape(leaf), jnp.result_type(leaf), getattr(leaf, "weak_type", False), getattr(leaf, "sharding", None))
+        for leaf in leaves
+    )
+    return structure, kinds, jnp.result_type(float)
 
 
 def compiled(
@@ -111,20 +121,9 @@ def compiled(
     """
     _require_threads()
     if key is not None:
-        leaves, structure = jax.tree.flatten(args)
-        kinds = tuple(
-            (jnp.shape(leaf), jnp.result_type(leaf), getattr(leaf, "weak_type", False), getattr(leaf, "sharding", None))
-            for leaf in leaves
-        )
-        flags = (
-            jnp.result_type(float),
-            getattr(jax.config, "jax_default_matmul_precision", None),
-            donate_argnums,
-            is_exact,
-            num_passes,
-        )
+        precision = getattr(jax.config, "jax_default_matmul_precision", None)
         return reused(
-            (key, structure, kinds, flags),
+            (key, kinds_of(args), precision, donate_argnums, is_exact, num_passes),
             lambda: compiled(function, *args, donate_argnums=donate_argnums, is_exact=is_exact, num_passes=num_passes),
             lambda call: vars(call)["constant_bytes"] <= _MOST_CONSTANT_BYTES,
         )

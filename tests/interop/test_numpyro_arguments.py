@@ -46,20 +46,6 @@ def data(num=8, num_groups=2):
     return RNG.uniform(1.0, 5.0, (num, 2)), RNG.normal(size=num), np.arange(num) % num_groups
 
 
-@pytest.fixture
-def compilations():
-    """Names of the compilations by XLA."""
-    names = []
-
-    def listen(name, *_, **__):
-        if name.endswith("backend_compile_duration"):
-            names.append(name)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield names
-    jax.monitoring.unregister_event_duration_listener(listen)
-
-
 @pytest.mark.thorough
 def test_other_data_and_seeds_compile_nothing(compilations):
     options = OPTIONS | {"with_log_likelihood": True}

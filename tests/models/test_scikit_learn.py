@@ -153,3 +153,54 @@ def test_predictions_after_a_fit_that_failed(monkeypatch, tmp_path):
         model.predict(x)
     seed = model.seed_
     assert model.fit(x, x[:, 0]).seed_ == seed
+
+
+X = np.random.default_rng(0).standard_normal((80, 4))
+RUN = {"num_chains": 1, "num_warmup": 20, "num_samples": 10, "random_state": 0}
+
+
+@pytest.mark.parametrize(
+    ("model", "methods"),
+    [
+        (models.BayesianPCA(2, **RUN), ("transform", "score_samples", "score_quantiles", "fill")),
+        (models.BayesianMLPRegressor((), inference=Prior(), random_state=0), ("predict", "predict_draws")),
+        (models.BayesianMLPClassifier((), inference=Prior(), random_state=0), ("predict_proba",)),
+        (models.UnitNetworkRegressor(2, **RUN), ("predict",)),
+        (models.HierarchicalCCA(1, views=([0, 1], [2, 3]), pooling="complete", **RUN), ("transform",)),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, tuple) else "",
+)
+def test_other_numbers_of_rows_compile_nothing(model, methods, compilations):
+    """Predictions of 5, 30 and 64 rows have one program, those of 1,025 another; rows have the same values in all."""
+    targets = {models.BayesianMLPClassifier: X[:, 0] > 0, models.HierarchicalCCA: None}
+    model.fit(X, targets.get(type(model), X[:, 0]))
+    many = np.tile(X, (13, 1))[:1025]
+    for method in methods:
+        predict = getattr(model, method)
+        expected = predict(X[:64])
+        assert compilations or method != methods[0]
+        compilations.clear()
+        rows = list(expected.shape).index(64)
+        for number in (5, 30):
+            np.testing.assert_allclose(predict(X[:number]), expected.take(range(number), rows), rtol=1e-9, atol=1e-12)
+        assert not compilations
+        found = predict(many)
+        assert found.shape[rows] == 1025
+        for start in (0, 80, 960):
+            np.testing.assert_allclose(found.take(range(start, start + 64), rows), expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found.take(1024, rows), predict(many[1024:]).take(0, rows), rtol=1e-9, atol=1e-12)
+
+
+class Doubled(Prior):
+    """The same draws of networks whose outputs are doubled."""
+
+    def form(self, problem):
+        form = super().form(problem)
+        return form._replace(apply=lambda position, x: 2 * form.apply(position, x))
+
+
+def test_a_program_is_that_of_its_inference():
+    model = models.BayesianMLPRegressor((3,), random_state=0, inference=Prior()).fit(X, X[:, 0])
+    first = model.predict_draws(X)
+    second = model.set_params(inference=Doubled()).fit(X, X[:, 0]).predict_draws(X)
+    np.testing.assert_allclose(second - model.target_center_, 2 * (first - model.target_center_), rtol=1e-12)

@@ -7,10 +7,10 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from geodax.models import pooling
 from geodax.models.cca import density as cca_density
 from geodax.models.cca.density import CCAParameters
 from geodax.models.cca.inputs import Rows
-from geodax.models.pooling import over_draws
 
 
 def over_rows(function: Callable[..., Any], draws: CCAParameters, rows: Rows) -> np.ndarray:
@@ -24,7 +24,7 @@ def over_rows(function: Callable[..., Any], draws: CCAParameters, rows: Rows) ->
     Returns:
         The function's values, with a leading axis for the draws.
     """
-    return over_draws(lambda theta, *given: function(theta, *given), draws, rows.values, rows.places, rows.observed)
+    return pooling.over_rows(function, draws, rows.values, rows.places, rows.observed)
 
 
 def drawn_rows(seed: int, draws: CCAParameters, rows: Rows) -> Float[np.ndarray, "draw m n"]:
@@ -40,7 +40,7 @@ def drawn_rows(seed: int, draws: CCAParameters, rows: Rows) -> Float[np.ndarray,
     """
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(seed), len(draws.noise_1))
-    return over_draws(
+    return pooling.over_rows(
         lambda item, *given: cca_density.draw_rows(item[0], item[1], *given),
         (keys, draws),
         rows.values,

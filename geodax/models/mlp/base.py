@@ -32,10 +32,12 @@ from geodax.models.mlp.options import MLPOptions
 from geodax.models.mlp.powers import Powers, find_powers, no_powers
 from geodax.models.mlp.weights import row_weights
 from geodax.models.options import require_targets, seed_of
+from geodax.models.pooling import ROWS_AT_ONCE, padded
 from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import half_distances, moments
 from geodax.nn.networks import checked_rank
 from geodax.predict.evaluation import evaluate
+from geodax.run.programs import Same
 
 _PRIORS: Mapping[str, Any] = {
     "gaussian": nn.Gaussian,
@@ -341,6 +343,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             yield jax.tree.map(functools.partial(at_own_draw, holes=holes, num_rows=num_rows, which=which), block)
 
     def _at_draws(self, inputs: np.ndarray) -> Iterator[Any]:
+        """As :meth:`_outputs`, for complete rows."""
         problem, inference = self._fitted
         form, likelihood = inference.form(problem), problem.likelihood
 
@@ -353,5 +356,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
                 return outputs[0], jnp.log(outputs[1])
             return likelihood.parameters(double, outputs)
 
+        options: dict[str, Any] = {"batch_size": ROWS_AT_ONCE, "key": (Same(problem), Same(inference))}
         with jax.enable_x64(True):
-            yield from evaluate(self.posterior_, form.like, inputs, apply=apply)
+            for block in evaluate(self.posterior_, form.like, padded(inputs), apply=apply, **options):
+                yield jax.tree.map(lambda values: values[:, : len(inputs)], block)

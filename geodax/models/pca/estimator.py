@@ -24,7 +24,7 @@ from geodax.models.pca import reduced as ppca_reduced
 from geodax.models.pca.density import PPCAParameters, PPCAPrior
 from geodax.models.pca.held_out import HeldOutCells, held_out_cells, number_of
 from geodax.models.pca.options import PCAOptions
-from geodax.models.pooling import MOST_POOLED_DRAWS, MOST_PREDICTIVE_DRAWS, over_blocks, over_draws, pooled
+from geodax.models.pooling import MOST_POOLED_DRAWS, MOST_PREDICTIVE_DRAWS, over_blocks, over_rows, padded, pooled
 from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import units
 from geodax.predict.mixtures import Mixture, as_levels
@@ -180,7 +180,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
         draws = self._draws(MOST_PREDICTIVE_DRAWS)
-        mean, factor = over_draws(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], draws, data)
+        mean, factor = over_rows(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], draws, data)
         normal = np.random.default_rng(random_state).standard_normal(mean.shape)
         return mean + np.einsum("drpq,drq->drp", factor, normal)
 
@@ -275,7 +275,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         draws = self._draws(MOST_PREDICTIVE_DRAWS)
         with jax.enable_x64(True):
             keys = jax.random.split(jax.random.key(random_state), len(draws.noise))
-        filled = over_draws(lambda item, rows: ppca.draw_cells(item[0], item[1], rows), (keys, draws), data)
+        filled = over_rows(lambda item, rows: ppca.draw_cells(item[0], item[1], rows), (keys, draws), data)
         return self.center_ + self.spread_ * filled
 
     def fill(self, X: Any) -> Float[np.ndarray, "rows n"]:
@@ -359,10 +359,10 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
     ) -> np.ndarray:
         """Blocks of rows of one length, as large as memory allows for all draws with this many numbers per row."""
         draws = self._draws(MOST_PREDICTIVE_DRAWS)
-        length = max(1, _MOST_ENTRIES // (len(draws.noise) * width + data.shape[1]))
-        starts = range(0, len(data), length)
-        padded = np.pad(data, ((0, -len(data) % length if len(starts) > 1 else 0), (0, 0)))
-        found = over_blocks(of_draw, draws, ((padded[i : i + length],) for i in starts))
+        rows = padded(data)
+        length = min(len(rows), max(1, _MOST_ENTRIES // (len(draws.noise) * width + data.shape[1])))
+        rows = np.pad(rows, ((0, -len(rows) % length), (0, 0)))
+        found = over_blocks(of_draw, draws, ((rows[i : i + length],) for i in range(0, len(data), length)))
         return np.concatenate([average(values) for values in found])[: len(data)]
 
 

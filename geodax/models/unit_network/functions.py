@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from geodax.models.pooling import over_draws
+from geodax.models.pooling import over_draws, over_rows
 from geodax.models.unit_network.density import UnitNetworkParameters, mean_function
 
 _NUM_ANCHORS = 8
@@ -16,18 +16,18 @@ _SQUARES_OVERFLOW = 1e150  # squares of larger numbers overflow, those of invers
 
 def functions(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, "draw rows"]:
     """Compute each draw's mean function on standardised rows; theta has one leading axis."""
-    return over_draws(lambda each: mean_function(each, jnp.asarray(inputs)), theta)
+    return over_rows(mean_function, theta, inputs)
 
 
 def explained_share(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, " draw"]:
     """Compute each draw's variance of the function over that of function plus noise (Gelman et al. 2019)."""
     rows = np.linspace(0, len(inputs) - 1, min(_MOST_ROWS, len(inputs))).astype(int)
 
-    def share(each: UnitNetworkParameters) -> Any:
-        variance = jnp.var(mean_function(each, jnp.asarray(inputs[rows])))
+    def share(each: UnitNetworkParameters, x: Any) -> Any:
+        variance = jnp.var(mean_function(each, x))
         return variance / (variance + jnp.asarray(each.noise) ** 2)
 
-    return over_draws(share, theta)
+    return over_draws(share, theta, inputs[rows])
 
 
 def log_predictive(
