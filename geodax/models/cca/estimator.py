@@ -290,7 +290,9 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         return self.units_.rows(_OWNER, {3 - view: found}, group_labels(_OWNER, X, groups, len(found), self.groups_))
 
     def _views(self, X: Any, *, reset: bool) -> Views:
-        if self.views is not None and is_matrix(X):
+        if reset:
+            self._columns = self.views  # of the fit, even if the option changes later
+        if self._columns is not None and is_matrix(X):
             X = validate_data(
                 self,
                 X,
@@ -300,7 +302,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
                 ensure_min_samples=_LEAST_ROWS if reset else 1,
                 ensure_min_features=_LEAST_COLUMNS,
             )
-        views = split_views(_OWNER, X, self.views)
+        views = split_views(_OWNER, X, self._columns)
         if reset:
-            self.n_features_in_ = views.both().shape[1] if self.views is None else np.shape(X)[1]
+            self.n_features_in_ = views.both().shape[1] if self._columns is None else np.shape(X)[1]
         return views
