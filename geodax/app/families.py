@@ -88,6 +88,7 @@ class LabelledOptions(MLPOptions):
             categories by default.
         drop: Columns to leave out.
         weights: Column of the weights of the rows: a row of weight 2 counts as two equal rows. All are 1 by default.
+        groups: Column of groups, such as patients, whose rows are held out together. It is no input.
         test_fraction: Fraction of the rows to hold out and predict in the report; --seed chooses them.
         widths: Units of the hidden layers, comma-separated; empty for logistic or linear regression.
         rank: Rank of the weights of the hidden layers; full by default.
@@ -101,6 +102,7 @@ class LabelledOptions(MLPOptions):
     categories: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     weights: str = ""
+    groups: str = ""
     test_fraction: float = 0.2
     widths: str = "50,50"
     rank: int | None = None

@@ -11,6 +11,7 @@ from geodax.app.mlp.about import write_data
 from geodax.app.mlp.files import load_labelled, save_labelled
 from geodax.app.mlp.inputs import OTHER, codes, found_levels, indicators, parts_of_dates, waves
 from geodax.app.mlp.new_rows import read_new
+from geodax.app.mlp.results import judged_rows
 from geodax.app.report.html import Report
 from geodax.data.errors import TableError
 
@@ -91,6 +92,40 @@ def table(tmp_path):
 def _read(path, columns=None, **options):
     kind = run_kind("regressor")
     return kind.read(path, FAMILIES["regressor"].options(target=("y",), **options), columns)
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
+def test_groups_are_held_out_together(tmp_path, fraction):
+    """Rows of 30 patients, of one to five visits in any order: nobody is in both parts, and about a fifth is held out."""
+    random = np.random.default_rng(5)
+    patient = random.permutation(np.repeat(np.arange(30), 1 + np.arange(30) % 5))
+    path, rows = tmp_path / "visits.csv", random.standard_normal((len(patient), 2))
+    lines = [f"{x:.6f},p{who},{y:.6f}" for who, (x, y) in zip(patient, rows, strict=True)]
+    path.write_text("\n".join(["x,patient,y", *lines]) + "\n")
+    data, facts = _read(path, groups="patient", test_fraction=fraction)
+    held, fitted = (set(patient[rows]) for rows in (data.is_test, ~data.is_test))
+    assert not held & fitted
+    assert data.names == ("x",)
+    assert abs(data.is_test.sum() - fraction * len(patient)) <= 2.5
+    told = f"{data.is_test.sum()} of 90 rows, those of {len(held)} of 30 groups by 'patient', are held out"
+    assert any(told in note for note in facts["notes"])
+    save_labelled(tmp_path / "data.npz", data)
+    kept = load_labelled(tmp_path / "data.npz")
+    assert "Rows of one 'patient' are held out together" in judged_rows(None, kept).caution or fraction < 0.5
+    with pytest.raises(TableError, match="--groups 'y' is also the target"):
+        _read(path, groups="y")
+    path.write_text(path.read_text().replace("p7", ""))
+    with pytest.raises(TableError, match=r"--groups 'patient' has no group in row \d+ \(3 such rows\)"):
+        _read(path, groups="patient")
+
+
+@pytest.mark.parametrize(("size", "is_told"), [(1, False), (4, True), (20, False)])
+def test_numbers_of_adjacent_rows_are_pointed_out(tmp_path, size, is_told):
+    path, lines = tmp_path / "choices.csv", [f"{3 + i // size},{i * i % 7},{i * i % 11}" for i in range(40)]
+    path.write_text("\n".join(["person,x,y", *lines]) + "\n")
+    told = "'person' holds integers that look like numbers of groups of 4 adjacent rows; with --groups person whole"
+    assert any(told in note for note in _read(path)[1]["notes"]) == is_told
+    assert not any("adjacent" in note for note in _read(path, groups="person")[1]["notes"])
 
 
 def test_inputs_of_a_table_and_what_is_said(table, tmp_path):

@@ -1,7 +1,7 @@
 """Reads rows with inputs and a target from a user's file."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class LabelledTable:
         is_test: Which rows are held out.
         weights: Weights of the rows; empty if all are 1.
         several: Names of the targets if there are several.
+        groups: Name of the column whose groups of rows are held out together; empty if rows are.
         notes: Decisions made while reading the data.
     """
 
@@ -57,6 +58,7 @@ class LabelledTable:
     days: tuple[str, ...] = ()
     weights: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
     several: tuple[str, ...] = ()
+    groups: str = ""
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -105,6 +107,7 @@ def read_labelled(
     categories: tuple[str, ...] = (),
     drop: tuple[str, ...] = (),
     weights: str = "",
+    groups: str = "",
     are_classes: bool,
     test_fraction: float,
     seed: int = 0,
@@ -119,6 +122,7 @@ def read_labelled(
         categories: Columns that are categories, even if they look like numbers or names.
         drop: Columns to leave out.
         weights: Column of the weights of the rows; by default all are 1.
+        groups: Column of groups of rows that are held out together; by default rows are held out one by one.
         are_classes: Whether the target holds classes: text or integers.
         test_fraction: Fraction of the rows to hold out.
         seed: Chooses the rows that are held out.
@@ -131,8 +135,8 @@ def read_labelled(
         TableError: If columns cannot be found or have the wrong contents.
     """
     wished = tuple(dict.fromkeys([target] if isinstance(target, str) else target))
-    others = (*wished, weights) if weights else wished  # no inputs
-    _check_options(path, wished, categories, drop, weights, test_fraction)
+    others = (*wished, *filter(None, (weights, groups)))  # no inputs
+    _check_options(path, wished, categories, drop, {"--weights": weights, "--groups": groups}, test_fraction)
     categories = tuple(dict.fromkeys(categories))
     wanted = None if columns is None else tuple(n for n in columns if n not in (*others, *categories, *drop))
     if wanted == () and not categories:
@@ -140,7 +144,7 @@ def read_labelled(
         raise TableError(f"{path}: --columns includes only {what}. Add columns to predict it from.")
 
     def as_text(there: Sequence[str]) -> list[str]:
-        return [*categories, *(name for name in wished if are_classes and name in there)]
+        return [*categories, *(name for name in ((*wished, groups) if are_classes else (groups,)) if name in there)]
 
     def needed(there: Sequence[str]) -> list[str]:
         return [name for name in (there if wanted is None else (*wanted, *others)) if name not in drop]
@@ -149,7 +153,7 @@ def read_labelled(
     table = read_table(path, columns=wanted, text=as_text, needed=needed, **advice, **dialect.options())
     for name in (*others, *drop):
         if name not in table.file_columns:
-            option = {weights: "--weights", **dict.fromkeys(wished, "--target")}.get(name, "--drop")
+            option = {weights: "--weights", groups: "--groups", **dict.fromkeys(wished, "--target")}.get(name, "--drop")
             raise TableError(
                 f"{path} has no column {name!r}{nearest(name, table.file_columns)}. Use {option} with one of "
                 f"{listed(table.file_columns)}."
@@ -166,7 +170,13 @@ def read_labelled(
         is_known &= weight > 0
         weight = weight[is_known]
     targets = targets[is_known]
-    is_test = _held_out(path, wished, len(is_known), targets, are_classes, test_fraction, seed)
+    if len(targets) < _LEAST_ROWS:
+        raise TableError(
+            f"{path}: {len(targets)} of {total} rows have a value of the target {listed(wished)}. At least "
+            f"{_LEAST_ROWS} are needed."
+        )
+    group = _groups(path, table, groups, dialect)[is_known] if groups else None
+    is_test = _held_out(targets, group, are_classes, test_fraction, seed)
     others = (*others, *drop)
     pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
     chosen = [name for name in table.names if name not in others]
@@ -198,7 +208,9 @@ def read_labelled(
         ends = f"{weight.min():g} to {weight.max():g}"
         notes.append(f"The fit and the scores weight rows by {weights!r} ({ends}).")
     if is_test.any():
-        notes.append(f"{int(is_test.sum()):,} of {count:,} rows are held out and predicted in the report.")
+        shares = [] if group is None else [len(set(group[some])) for some in (is_test, slice(None))]
+        whole = f", those of {shares[0]} of {shares[1]} groups by {groups!r}," if shares else ""
+        notes.append(f"{int(is_test.sum()):,} of {count:,} rows{whole} are held out and predicted in the report.")
     names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))
     dated = tuple(name for name, cells in days.items() if np.nanmax(cells) > 1)  # not times of a day
     return LabelledTable(
@@ -206,6 +218,7 @@ def read_labelled(
         days=dated,
         weights=weight,
         several=wished if len(wished) > 1 else (),
+        groups=groups,
     )
 
 
@@ -232,6 +245,7 @@ def load_labelled(path: Path) -> LabelledTable:
             days=tuple(map(str, file["days"].tolist())) if "days" in file else (),
             weights=file["weights"] if "weights" in file else np.zeros(0),
             several=tuple(map(str, file["several"].tolist())) if "several" in file else (),
+            groups=str(file["groups"]) if "groups" in file else "",
         )
 
 
@@ -240,7 +254,7 @@ def _check_options(
     targets: Sequence[str],
     categories: Sequence[str],
     drop: Sequence[str],
-    weights: str,
+    of_rows: Mapping[str, str],
     test_fraction: float,
 ) -> None:
     if not any(targets):
@@ -250,8 +264,11 @@ def _check_options(
     for option, names in (("--categories", categories), ("--drop", drop)):
         if both := [name for name in targets if name in names]:
             raise TableError(f"{path}: {option} includes the target {both[0]!r}, which cannot be an input.")
-    if weights and weights in (*targets, *categories, *drop):
-        raise TableError(f"{path}: --weights {weights!r} is also the target, or in --categories or --drop.")
+    for option, name in of_rows.items():
+        if name and (name in (*targets, *categories, *drop) or list(of_rows.values()).count(name) > 1):
+            raise TableError(
+                f"{path}: {option} {name!r} is also the target, or in --categories, --drop, --weights or --groups."
+            )
     both = [name for name in drop if name in categories]
     if both:
         raise TableError(f"{path}: --categories and --drop both include {both[0]!r}. Remove it from one of them.")
@@ -272,30 +289,36 @@ def _weights(path: Path, table: Table, name: str) -> np.ndarray:
     return found
 
 
-def _held_out(
-    path: Path,
-    wished: Sequence[str],
-    total: int,
-    targets: np.ndarray,
-    are_classes: bool,
-    test_fraction: float,
-    seed: int,
-) -> np.ndarray:
-    """Choose the held-out rows among those with a target, the same fraction of each class."""
-    count = len(targets)
-    if count < _LEAST_ROWS:
+def _groups(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarray:
+    """Read the group of each row."""
+    found = as_names(table.text[name], dialect)
+    if len(without := np.flatnonzero(found == "")):
         raise TableError(
-            f"{path}: {count} of {total} rows have a value of the target {listed(wished)}. At least {_LEAST_ROWS} are "
-            "needed."
+            f"{path}: --groups {name!r} has no group in row {without[0] + 1} ({counted(len(without), 'such row')}). "
+            "Every row needs a group; give rows that stand alone one of their own."
         )
-    number, order = round(test_fraction * count), np.random.default_rng(seed).permutation(count)
-    if are_classes:
-        order = order[np.argsort(targets[order], kind="stable")]
-        chosen = order[((np.arange(number) + 0.5) * count / max(number, 1)).astype(int)]
+    return found
+
+
+def _held_out(
+    targets: np.ndarray, groups: np.ndarray | None, are_classes: bool, test_fraction: float, seed: int
+) -> np.ndarray:
+    """Choose held-out rows, the same fraction of each class; or whole groups with about as many rows."""
+    count, random = len(targets), np.random.default_rng(seed)
+    number = round(test_fraction * count)
+    if groups is None:
+        order = random.permutation(count)
+        if are_classes:
+            order = order[np.argsort(targets[order], kind="stable")]
+            chosen = order[((np.arange(number) + 0.5) * count / max(number, 1)).astype(int)]
+        else:
+            chosen = order[:number]
+        is_test = np.isin(np.arange(count), chosen)
     else:
-        chosen = order[:number]
-    is_test = np.zeros(count, bool)
-    is_test[chosen] = True
+        _, places, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        order = random.permutation(len(sizes))
+        totals = np.concatenate([[0], np.cumsum(sizes[order])])
+        is_test = np.isin(places, order[: np.abs(totals - number).argmin()])
     if (~is_test).sum() < _LEAST_FITTED:
         raise TableError(
             f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least "

@@ -146,6 +146,17 @@ def codes(names: Iterable[str], values: np.ndarray) -> dict[str, str]:
         month, day = x // 100 % 100, x % 100
         if np.all((x > 1e7) & (x < 1e8) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)):
             found[name] = f"dates; write {x[0]:.0f} as {x[0] // 1e4:.0f}-{month[0]:02.0f}-{day[0]:02.0f}"
+        elif (size := _rows_of_each(cells)) > 1:
+            found[name] = (
+                f"numbers of groups of {size} adjacent rows; with --groups {name} whole groups are held out, with "
+                f"--drop {name} it is left out"
+            )
         elif _CODE.fullmatch(name):
             found[name] = f"codes; with --categories {name} they are categories, with --drop {name} they are left out"
     return found
+
+
+def _rows_of_each(x: np.ndarray) -> int:
+    """Return k if the cells are k times one integer, k times the next one and so on, else 0."""
+    size = int(np.argmax(x != x[0]))
+    return size if 0 < 2 * size < len(x) and np.array_equal(x, x[0] + np.arange(len(x)) // size) else 0

@@ -40,6 +40,7 @@ class Judged:
         total: Number of such rows, of which these are evenly spaced ones.
         left_out: Number of held-out rows of classes that no fitted row has.
         weights: Weights of the rows in all scores; None if they have none.
+        groups: Column whose groups of rows were held out together; empty if rows were.
     """
 
     inputs: np.ndarray
@@ -48,6 +49,7 @@ class Judged:
     total: int
     left_out: int = 0
     weights: np.ndarray | None = None
+    groups: str = ""
 
     @property
     def words(self) -> str:
@@ -68,6 +70,11 @@ class Judged:
             )
         if len(self.targets) < _FEW_ROWS:
             return f"The scores are rough, because only {self.words} could be used. --test-fraction 0.5 holds out more."
+        if self.groups:
+            return (
+                f"Rows of one {self.groups!r} are held out together, but the standard errors after ± take rows as "
+                "independent. They are too small if rows of a group are alike."
+            )
         return ""
 
 
@@ -89,7 +96,7 @@ def judged_rows(model: Any, data: LabelledTable) -> Judged:
     some = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(int)]
     numbers = np.searchsorted(model.classes_, y[some]) if is_classifier else y[some]
     weights = data.weights[some] if len(data.weights) else None
-    return Judged(data.inputs[some], numbers, is_held_out, len(rows), left_out, weights)
+    return Judged(data.inputs[some], numbers, is_held_out, len(rows), left_out, weights, data.groups)
 
 
 @dataclasses.dataclass(frozen=True)

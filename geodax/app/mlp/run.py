@@ -32,7 +32,14 @@ _COVERAGE = 0.9
 _SKEWED = 1.0  # skewness
 _ROUNDING = 1e-4  # of a computed column, in its standard deviations
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 500  # of a regression that looks for one
-_READING = ("target", "categories", "drop", "weights", "test_fraction")  # options that are not the estimator's
+_READING = (
+    "target",
+    "categories",
+    "drop",
+    "weights",
+    "groups",
+    "test_fraction",
+)  # options that are not the estimator's
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
 
@@ -64,6 +71,7 @@ class AbstractMLPRun(AbstractRunKind):
             categories=tuple(options.categories),
             drop=tuple(options.drop),
             weights=options.weights,
+            groups=options.groups,
             are_classes=self.are_classes,
             test_fraction=options.test_fraction,
             seed=seed,
