@@ -18,7 +18,7 @@ from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.cca import density as cca_density
 from geodax.models.cca.estimator import HierarchicalCCA
-from geodax.models.cca.rows import over_rows
+from geodax.models.pooling import over_rows
 from geodax.predict.mixtures import Mixture
 
 _MOST_STEPS = 2**10 - 1
@@ -112,7 +112,7 @@ def _of_the_other_view(model: HierarchicalCCA, part: np.ndarray, groups: np.ndar
     """Means and 5 % and 95 % quantiles of each column of the missing view, exact for the draws used."""
     rows = model.units_.rows("HierarchicalCCA", {given: part}, groups)
     means, deviations = (
-        model.spread_ * over_rows(function, model.draws(), rows)
+        model.spread_ * over_rows(function, model.draws(), *rows.each)
         for function in (cca_density.conditional_mean, cca_density.conditional_deviation)
     )
     moments = ((model.center_ + means)[..., ~rows.given], deviations[..., ~rows.given])

@@ -28,11 +28,10 @@ from geodax.models.cca.inputs import (
 )
 from geodax.models.cca.options import CCAOptions
 from geodax.models.cca.pooling import CCAPrior
-from geodax.models.cca.rows import drawn_rows, over_rows
 from geodax.models.cca.signs import Frames, with_identified
 from geodax.models.missing import fill_missing
 from geodax.models.options import require_positive, run_options, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_rows, pooled, require_count
 from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.run.sample import sample
 
@@ -154,7 +153,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         Returns:
             The shared variables first, then those of view 1, then those of view 2; each has prior variance 1.
         """
-        return over_rows(density.latent_mean, self.draws(), self._both(X, groups)).mean(axis=0)
+        return over_rows(density.latent_mean, self.draws(), *self._both(X, groups).each).mean(axis=0)
 
     def predict(self, X: Any, groups: Any = None, *, view: int = 2) -> Float[np.ndarray, "m n"]:
         """Compute expected values of one view given the other, averaged over the draws.
@@ -168,7 +167,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
             The predicted rows, in the units of the data.
         """
         rows = self._other_view(X, groups, view)
-        means = over_rows(density.conditional_mean, self.draws(), rows).mean(axis=0)
+        means = over_rows(density.conditional_mean, self.draws(), *rows.each).mean(axis=0)
         return (self.center_ + self.spread_ * means)[:, ~rows.given]
 
     def sample_view(
@@ -186,7 +185,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
             One set of rows for each posterior draw used, in the units of the data.
         """
         rows = self._other_view(X, groups, view)
-        return (self.center_ + self.spread_ * drawn_rows(random_state, self.draws(), rows))[..., ~rows.given]
+        return self._drawn(random_state, rows)[..., ~rows.given]
 
     def sample(
         self, groups: Any = None, *, random_state: int = 0
@@ -202,7 +201,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         """
         check_is_fitted(self)
         rows = self.units_.rows(_OWNER, {}, self.row_groups_ if groups is None else np.asarray(groups))
-        both = self.center_ + self.spread_ * drawn_rows(random_state, self.draws(), rows)
+        both = self._drawn(random_state, rows)
         n_1 = len(self.view_names_[0])
         return both[..., :n_1], both[..., n_1:]
 
@@ -217,7 +216,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
             Log densities in the units of the data.
         """
         rows = self._both(X, groups)
-        each = over_rows(density.row_log_density, self.draws(), rows)
+        each = over_rows(density.row_log_density, self.draws(), *rows.each)
         return np.logaddexp.reduce(each, axis=0) - np.log(len(each)) - rows.observed @ np.log(self.spread_)
 
     def score(self, X: Any, groups: Any = None) -> float:
@@ -272,6 +271,14 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         estimate = cca_pooling.pooled_estimate(filled, n_1, sizes, self.reference)
         self.reference_ = estimate.frames
         return density.grouped_rows(rows.with_missing(), rows.places), filled, estimate
+
+    def _drawn(self, random_state: int, rows: Rows) -> Float[np.ndarray, "draw m n"]:
+        """Draw all columns given the observed ones, one set of rows for each draw."""
+        draws = self.draws()
+        with jax.enable_x64(True):
+            keys = jax.random.split(jax.random.key(random_state), len(draws.noise_1))
+        found = over_rows(lambda item, *given: density.draw_rows(*item, *given), (keys, draws), *rows.each)
+        return self.center_ + self.spread_ * found
 
     def _both(self, X: Any, groups: Any) -> Rows:
         check_is_fitted(self, "posterior_")

@@ -47,6 +47,11 @@ class Rows(NamedTuple):
     observed: Bool[np.ndarray, "m n"]
     given: Bool[np.ndarray, " n"]
 
+    @property
+    def each(self) -> tuple[np.ndarray, ...]:
+        """What functions of rows take: values, groups, and the mask of the observed cells."""
+        return self.values, self.places, self.observed
+
     def with_missing(self) -> Float[np.ndarray, "m n"]:
         """Return the values, NaN where not observed."""
         return np.where(self.observed, self.values, np.nan)
