@@ -7,12 +7,16 @@ a difference of two scores on the same rows are the differences of theirs, so di
 With weights, a score has the value that it would have if each row occurred as often as its weight says. Its standard
 error is still that of independent rows: rows that occur several times tell no more than one of large weight.
 
+Rows of one group, such as a patient, are not independent: the influence of a group is the sum of those of its rows, and
+:meth:`Score.by_group` gives standard errors of independent groups (Liang and Zeger 1986).
+
 Sources:
     Hampel (1974), The influence curve and its role in robust estimation. JASA 69.
     DeLong, DeLong and Clarke-Pearson (1988), Comparing the areas under two or more correlated receiver operating
     characteristic curves. Biometrics 44. (AUC.)
     Agresti and Coull (1998), Approximate is better than "exact" for interval estimation of binomial proportions. The
     American Statistician 52.
+    Liang and Zeger (1986), Longitudinal data analysis using generalized linear models. Biometrika 73.
     Kish (1965), Survey sampling. (The effective number of weighted rows.)
 """
 
@@ -45,6 +49,21 @@ class Score(NamedTuple):
         if n < 2:
             return float("nan")
         return max(float(np.sqrt((self.influence**2).sum() / (n * (n - 1)))), self.least_error)
+
+    def by_group(self, groups: Any) -> "Score":
+        """Treat groups of rows as independent, not rows; the standard error is then that of clusters of rows.
+
+        Args:
+            groups: The group of each row.
+
+        Returns:
+            The same value, with one influence per group: n_groups / n_rows times the sum of those of its rows.
+        """
+        _, places = np.unique(np.asarray(groups), return_inverse=True)
+        sums = np.bincount(places, self.influence)
+        ratio = len(self.influence) / len(sums)
+        least_error = max(self.least_error, _least_error(self.value, float(len(sums)))) if self.least_error else 0.0
+        return Score(self.value, sums / ratio, least_error)
 
     def minus(self, other: "Score") -> "Score":
         """Subtract the score of other predictions of the same rows.
@@ -88,10 +107,8 @@ def proportion(is_hit: Any, weights: Any = None) -> Score:
     """
     each = _numbers("proportion", "is_hit", np.asarray(is_hit, np.float64))
     found, w = mean(each, weights), relative_weights("proportion", weights, len(each))
-    number = len(each) / np.mean(w * w)
-    share = (number * found.value + 2) / (number + 4)
     is_still = each.min() == each.max()
-    return found._replace(least_error=float(np.sqrt(share * (1 - share) / (number + 4))) if is_still else 0.0)
+    return found._replace(least_error=_least_error(found.value, len(each) / np.mean(w * w)) if is_still else 0.0)
 
 
 def root_mean_squared_error(means: Any, targets: Any, weights: Any = None) -> Score:
@@ -232,6 +249,12 @@ def roc_area(values: Any, is_in: Any, weights: Any = None) -> Score:
     value = np.average(placements[is_in], weights=w[is_in])
     sizes = np.where(is_in, w[is_in].sum(), w[~is_in].sum())
     return Score(float(value), w * (placements - value) * len(values) / sizes)
+
+
+def _least_error(share: float, number: float) -> float:
+    """Standard error of a share of so many rows, with two more hits and two more misses."""
+    share = (number * share + 2) / (number + 4)
+    return float(np.sqrt(share * (1 - share) / (number + 4)))
 
 
 def _fraction_below(values: np.ndarray, others: np.ndarray, weights: np.ndarray) -> np.ndarray:

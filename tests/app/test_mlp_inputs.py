@@ -110,8 +110,10 @@ def test_groups_are_held_out_together(tmp_path, fraction):
     told = f"{data.is_test.sum()} of 90 rows, those of {len(held)} of 30 groups by 'patient', are held out"
     assert any(told in note for note in facts["notes"])
     save_labelled(tmp_path / "data.npz", data)
-    kept = load_labelled(tmp_path / "data.npz")
-    assert "Rows of one 'patient' are held out together" in judged_rows(None, kept).caution or fraction < 0.5
+    judged = judged_rows(None, load_labelled(tmp_path / "data.npz"))
+    assert judged.words == f"{data.is_test.sum()} held-out rows of {len(held)} groups"
+    assert f"only {judged.words} could" in judged.caution
+    assert [len(set(judged.groups[patient[data.is_test] == who])) for who in held] == [1] * len(held)
     with pytest.raises(TableError, match="--groups 'y' is also the target"):
         _read(path, groups="y")
     path.write_text(path.read_text().replace("p7", ""))

@@ -53,6 +53,28 @@ SCORES = [*(score for score, _ in NUMBERS + CLASSES), held_out.brier]
 
 
 @pytest.mark.parametrize("score", SCORES, ids=lambda score: score.__name__)
+def test_copies_of_a_row_in_one_group_tell_nothing_more(score):
+    """Value and error are those of the rows alone, also of a difference; rows that are groups change nothing."""
+    for data in (_classes(2), _classes(3)) if score in SCORES[3:] else (_numbers(),):
+        predicted, y = data
+        found = score(predicted, y)
+        np.testing.assert_array_equal(found.by_group(np.arange(len(y))).influence, found.influence)
+        rows = np.random.default_rng(5).permutation(np.repeat(np.arange(len(y)), 4))
+        copies = score(predicted[rows], y[rows]).by_group(rows.astype(str))
+        np.testing.assert_allclose([copies.value, copies.error], [found.value, found.error], rtol=1e-10)
+        other, of_copies = score(predicted[::-1], y), score(predicted[::-1][rows], y[rows]).by_group(rows.astype(str))
+        np.testing.assert_allclose(of_copies.minus(copies).error, other.minus(found).error, rtol=1e-10)
+
+
+def test_groups_of_hits_alone():
+    """The error of a proportion of 1 is that of as many rows as groups, not of all rows."""
+    hits = np.ones(400)
+    found = held_out.proportion(hits).by_group(np.arange(400) // 20)
+    assert found.value == 1
+    np.testing.assert_allclose(found.error, held_out.proportion(hits[:20]).error, rtol=1e-12)
+
+
+@pytest.mark.parametrize("score", SCORES, ids=lambda score: score.__name__)
 def test_weights_count_rows(score):
     """Against rows that are repeated; catches weights that are lost in a mean, a rank or the number of classes."""
     for data in (_classes(2), _classes(3)) if score in SCORES[3:] else (_numbers(),):

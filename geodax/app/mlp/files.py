@@ -42,7 +42,7 @@ class LabelledTable:
         is_test: Which rows are held out.
         weights: Weights of the rows; empty if all are 1.
         several: Names of the targets if there are several.
-        groups: Name of the column whose groups of rows are held out together; empty if rows are.
+        groups: Group of each row, from 0, if groups are held out together; else empty.
         notes: Decisions made while reading the data.
     """
 
@@ -58,7 +58,7 @@ class LabelledTable:
     days: tuple[str, ...] = ()
     weights: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
     several: tuple[str, ...] = ()
-    groups: str = ""
+    groups: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, int))
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def read_labelled(
             f"{path}: {len(targets)} of {total} rows have a value of the target {listed(wished)}. At least "
             f"{_LEAST_ROWS} are needed."
         )
-    group = _groups(path, table, groups, dialect)[is_known] if groups else None
+    group = np.unique(_groups(path, table, groups, dialect)[is_known], return_inverse=True)[1] if groups else None
     is_test = _held_out(targets, group, are_classes, test_fraction, seed)
     others = (*others, *drop)
     pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
@@ -218,7 +218,7 @@ def read_labelled(
         days=dated,
         weights=weight,
         several=wished if len(wished) > 1 else (),
-        groups=groups,
+        groups=np.zeros(0, int) if group is None else group,
     )
 
 
@@ -245,7 +245,7 @@ def load_labelled(path: Path) -> LabelledTable:
             days=tuple(map(str, file["days"].tolist())) if "days" in file else (),
             weights=file["weights"] if "weights" in file else np.zeros(0),
             several=tuple(map(str, file["several"].tolist())) if "several" in file else (),
-            groups=str(file["groups"]) if "groups" in file else "",
+            groups=file["groups"] if "groups" in file else np.zeros(0, int),
         )
 
 
@@ -315,10 +315,10 @@ def _held_out(
             chosen = order[:number]
         is_test = np.isin(np.arange(count), chosen)
     else:
-        _, places, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        sizes = np.bincount(groups)
         order = random.permutation(len(sizes))
         totals = np.concatenate([[0], np.cumsum(sizes[order])])
-        is_test = np.isin(places, order[: np.abs(totals - number).argmin()])
+        is_test = np.isin(groups, order[: np.abs(totals - number).argmin()])
     if (~is_test).sum() < _LEAST_FITTED:
         raise TableError(
             f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least "

@@ -122,7 +122,8 @@ def permutation_importance(model: Any, data: LabelledTable, rows: Judged, seed: 
     losses = _losses(few, np.concatenate(stacked), np.tile(y, len(stacked))).reshape(len(stacked), number)
     unit = 1.0 if hasattr(model, "classes_") else float(y.var()) or 1.0
     increases = (losses[1:].reshape(len(groups), repeats, number).mean(axis=1) - losses[0]) / unit
-    scores = {name: held_out.mean(each) for name, each in zip(groups, increases, strict=True)}
+    together = np.arange(number) if rows.groups is None else rows.groups[chosen]
+    scores = {name: held_out.mean(each).by_group(together) for name, each in zip(groups, increases, strict=True)}
     ordered = sorted(scores.items(), key=lambda item: -item[1].value)
     return Importance(dict(ordered), number, num_draws, repeats)
 

@@ -12,7 +12,7 @@ from geodax.app.mlp.about import write_data, write_model
 from geodax.app.mlp.draws import identified_draws, point_estimates
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.importance import Importance, partial_dependence, permutation_importance
-from geodax.app.mlp.results import NETWORK, Results, answer, each_target, results
+from geodax.app.mlp.results import NETWORK, Judged, Results, answer, each_target, results
 from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded, with_error
@@ -111,7 +111,8 @@ def _summary(
         f"Scores on {found.rows.words}, ± one standard error. "
         + ("" if found.rows.weights is None else "They are weighted means, as the fit is weighted. ")
         + (
-            "The rows were chosen at random and not used by any of the fits "
+            f"The {'rows' if found.rows.groups is None else 'groups'} were chosen at random and not used by any of the "
+            "fits "
             f"(`--test-fraction {config['options'].get('test_fraction', 0.2):g}`)."
             if found.rows.is_held_out
             else "All fits used these rows."
@@ -189,7 +190,7 @@ def _classes(report: Report, model: Any, data: LabelledTable, found: Results) ->
         heading = ["true class", *(f"as {name}" for name in names)]
         report.table(rows, heading, "Confusion matrix: number of rows by true and predicted class.")
     report.table(
-        [_of_class(name, parts.labels == k, labels == k, found.rows.weights) for k, name in enumerate(names)],
+        [_of_class(name, parts.labels == k, labels == k, found.rows) for k, name in enumerate(names)],
         ["class", "precision", "recall", "F1", "support"],
         "Precision: the fraction of the rows predicted as the class that have it. Recall: the fraction of the rows of "
         "the class that are predicted as it. F1: their harmonic mean. Support: the number of rows of the class. "
@@ -229,11 +230,12 @@ def _classes(report: Report, model: Any, data: LabelledTable, found: Results) ->
         )
 
 
-def _of_class(name: str, is_predicted: np.ndarray, is_true: np.ndarray, weights: np.ndarray | None) -> list[object]:
+def _of_class(name: str, is_predicted: np.ndarray, is_true: np.ndarray, rows: Judged) -> list[object]:
     """One row of the table of classes."""
-    w = np.ones(len(is_true)) if weights is None else weights
+    w = np.ones(len(is_true)) if rows.weights is None else rows.weights
+    groups = np.arange(len(is_true)) if rows.groups is None else rows.groups
     precision, recall = (
-        held_out.proportion(hits[among], w[among]) if among.any() else None
+        held_out.proportion(hits[among], w[among]).by_group(groups[among]) if among.any() else None
         for hits, among in ((is_true, is_predicted), (is_predicted, is_true))
     )
     total = w @ is_predicted + w @ is_true

@@ -11,6 +11,7 @@ from sklearn.linear_model import BayesianRidge, LogisticRegression, PoissonRegre
 from geodax._normal import Normal
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.report import scored
+from geodax.data.errors import counted
 from geodax.models.mlp.regressor import COUNTS
 from geodax.models.unit_network.functions import moments
 from geodax.predict import held_out
@@ -40,7 +41,7 @@ class Judged:
         total: Number of such rows, of which these are evenly spaced ones.
         left_out: Number of held-out rows of classes that no fitted row has.
         weights: Weights of the rows in all scores; None if they have none.
-        groups: Column whose groups of rows were held out together; empty if rows were.
+        groups: Group of each row if groups were held out together; None if rows were.
     """
 
     inputs: np.ndarray
@@ -49,7 +50,7 @@ class Judged:
     total: int
     left_out: int = 0
     weights: np.ndarray | None = None
-    groups: str = ""
+    groups: np.ndarray | None = None
 
     @property
     def words(self) -> str:
@@ -59,7 +60,13 @@ class Judged:
             number = f"{number} of {self.total:,}"
         plural = "" if self.total == 1 else "s"
         weighted = "" if self.weights is None else "weighted "
-        return f"{number} {weighted}{'held-out' if self.is_held_out else 'fitted'} row{plural}"
+        grouped = "" if self.groups is None else f" of {counted(self._number, 'group')}"
+        return f"{number} {weighted}{'held-out' if self.is_held_out else 'fitted'} row{plural}{grouped}"
+
+    @property
+    def _number(self) -> int:
+        """How many rows, or groups of rows, are independent."""
+        return len(self.targets) if self.groups is None else len(np.unique(self.groups))
 
     @property
     def caution(self) -> str:
@@ -68,13 +75,8 @@ class Judged:
             return (
                 "No rows were held out, so these scores are of the fitted rows and too good. Use --test-fraction 0.2."
             )
-        if len(self.targets) < _FEW_ROWS:
+        if self._number < _FEW_ROWS:
             return f"The scores are rough, because only {self.words} could be used. --test-fraction 0.5 holds out more."
-        if self.groups:
-            return (
-                f"Rows of one {self.groups!r} are held out together, but the standard errors after ± take rows as "
-                "independent. They are too small if rows of a group are alike."
-            )
         return ""
 
 
@@ -96,7 +98,8 @@ def judged_rows(model: Any, data: LabelledTable) -> Judged:
     some = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(int)]
     numbers = np.searchsorted(model.classes_, y[some]) if is_classifier else y[some]
     weights = data.weights[some] if len(data.weights) else None
-    return Judged(data.inputs[some], numbers, is_held_out, len(rows), left_out, weights, data.groups)
+    groups = data.groups[some] if len(data.groups) else None
+    return Judged(data.inputs[some], numbers, is_held_out, len(rows), left_out, weights, groups)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +166,16 @@ def results(model: Any, data: LabelledTable) -> Results:
     Returns:
         The scores.
     """
-    return (_of_classes if hasattr(model, "classes_") else _of_numbers)(model, data)
+    found = (_of_classes if hasattr(model, "classes_") else _of_numbers)(model, data)
+    if (groups := found.rows.groups) is None:
+        return found
+    return dataclasses.replace(
+        found,
+        scores={
+            name: {which: score.by_group(groups) for which, score in each.items()}
+            for name, each in found.scores.items()
+        },
+    )
 
 
 def _of_numbers(model: Any, data: LabelledTable) -> Results:
