@@ -114,6 +114,8 @@ def test_groups_are_held_out_together(tmp_path, fraction):
     assert judged.words == f"{data.is_test.sum()} held-out rows of {len(held)} groups"
     assert f"only {judged.words} could" in judged.caution
     assert [len(set(judged.groups[patient[data.is_test] == who])) for who in held] == [1] * len(held)
+    assert not _read(path, groups="patient", test_fraction=0.0)[0].is_test.any()
+    assert _read(path, groups="patient", test_fraction=0.01)[0].is_test.any()
     with pytest.raises(TableError, match="--groups 'y' is also the target"):
         _read(path, groups="y")
     path.write_text(path.read_text().replace("p7", ""))

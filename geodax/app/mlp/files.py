@@ -144,7 +144,8 @@ def read_labelled(
         raise TableError(f"{path}: --columns includes only {what}. Add columns to predict it from.")
 
     def as_text(there: Sequence[str]) -> list[str]:
-        return [*categories, *(name for name in ((*wished, groups) if are_classes else (groups,)) if name in there)]
+        named = (*(wished if are_classes else ()), *filter(None, [groups]))
+        return [*categories, *(name for name in named if name in there)]
 
     def needed(there: Sequence[str]) -> list[str]:
         return [name for name in (there if wanted is None else (*wanted, *others)) if name not in drop]
@@ -317,8 +318,8 @@ def _held_out(
     else:
         sizes = np.bincount(groups)
         order = random.permutation(len(sizes))
-        totals = np.concatenate([[0], np.cumsum(sizes[order])])
-        is_test = np.isin(groups, order[: np.abs(totals - number).argmin()])
+        nearest_number = int(np.abs(np.cumsum(sizes[order]) - number).argmin())
+        is_test = np.isin(groups, order[: nearest_number + 1 if number else 0])
     if (~is_test).sum() < _LEAST_FITTED:
         raise TableError(
             f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least "
