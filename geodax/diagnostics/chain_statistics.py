@@ -182,6 +182,19 @@ def effective_size(x: Values) -> Float[np.ndarray, " variable"]:
     return np.where(is_constant, size, size / tau)
 
 
+def effective_size_within(x: Values) -> Float[np.ndarray, " variable"]:
+    """Effective sample size of the mean of chains of one distribution, from the draws about the mean of each chain.
+
+    The means of independent chains vary by what the autocovariance about them lacks. That is put in their place, so
+    that chains that disagree, or agree by chance, count as others.
+    """
+    num_chains, deviations = x.shape[1], x - x.mean(axis=-1, keepdims=True)
+    effective = np.maximum(effective_size(deviations) / num_chains, 2.0)
+    places = np.linspace(-1.0, 1.0, num_chains)[:, None] / np.linspace(-1.0, 1.0, num_chains).std(ddof=1)
+    spread = np.sqrt(deviations.var(axis=-1).mean(axis=1) / (effective - 1.0))
+    return effective_size(deviations + places * spread[:, None, None])
+
+
 def _mean_autocovariance(x: Values) -> Float[np.ndarray, "variable draw"]:
     """Autocovariance at every lag, divided by the number of draws and averaged over the chains."""
     num_draws = x.shape[-1]
@@ -192,21 +205,23 @@ def _mean_autocovariance(x: Values) -> Float[np.ndarray, "variable draw"]:
     return covariance[..., :num_draws] / num_draws
 
 
-def rhat_bound(num_groups: int, size: Any, expected: float, false_alarms: float) -> Any:
+def _largest_ratio(num_groups: int, size: Any, false_alarms: float) -> Any:
+    """What n times the variance of means of k groups of n independent draws, over that within, seldom exceeds."""
+    return special.fdtri(num_groups - 1, num_groups * (size - 1), 1 - false_alarms)
+
+
+def rhat_bound(num_groups: int, num_draws: int, effective: Any, false_alarms: float) -> Any:
     """The value that R-hat of chains of one distribution exceeds with a given probability.
 
-    For independent normal draws of k groups of n the variance of the means, times n, over the variance within has an
-    F distribution with k - 1 and k (n - 1) degrees of freedom, and R-hat is a function of it: for k halves of chains
-    ``sqrt(1 + (F - 1) / n)``, for k superchains at most ``sqrt(1 + F / n)``.
-
     Args:
-        num_groups: k.
-        size: n, numbers or arrays; of autocorrelated draws their effective number.
-        expected: 1 for halves of chains, 0 for superchains.
+        num_groups: Number of halves of chains.
+        num_draws: N, the draws of each.
+        effective: n of them, numbers or arrays. Their mean has n times less variance than a draw, and the variance
+            about it is smaller by (n - 1) / n: R-hat is ``sqrt(1 + (F (N - 1) / (n - 1) - 1) / N)``.
         false_alarms: The probability.
     """
-    largest = special.fdtri(num_groups - 1, num_groups * (size - 1), 1 - false_alarms)
-    return np.sqrt(1 + (largest - expected) / size)
+    largest = _largest_ratio(num_groups, effective, false_alarms)
+    return np.sqrt(1 + (largest * (num_draws - 1) / (effective - 1) - 1) / num_draws)
 
 
 def rhat_bounds(
@@ -219,10 +234,11 @@ def rhat_bounds(
     """The bound for each R-hat, such that the maximum over all exceeds it at most once in a hundred checks."""
     false_alarms = _FALSE_ALARMS / (2 * max(1, int(np.isfinite(rhats).sum())))  # each is the maximum of two
     if num_superchains is not None:
-        least = rhat_bound(num_superchains, num_chains * num_draws // num_superchains, 0.0, false_alarms)
+        size = num_chains * num_draws // num_superchains
+        least = np.sqrt(1 + _largest_ratio(num_superchains, size, false_alarms) / size)  # or less
         return np.full(len(rhats), max(LARGEST_RHAT, float(least)))
     num_groups, size = 2 * num_chains, num_draws // 2
     effective = effective_draws / num_groups
     effective = np.clip(np.where(np.isnan(effective), size, effective), 2, max(size, 2))
-    by_effect = np.minimum(rhat_bound(num_groups, effective, 1.0, false_alarms), LARGEST_BOUND)
-    return np.maximum(by_effect, max(LARGEST_RHAT, float(rhat_bound(num_groups, size, 1.0, false_alarms))))
+    by_effect = np.minimum(rhat_bound(num_groups, size, effective, false_alarms), LARGEST_BOUND)
+    return np.maximum(by_effect, max(LARGEST_RHAT, float(rhat_bound(num_groups, size, size, false_alarms))))

@@ -34,6 +34,7 @@ from geodax.diagnostics.chain_statistics import (
     Ranks,
     Values,
     effective_size,
+    effective_size_within,
     ess_of_median_absolute_deviation,
     ess_of_quantile,
     mcse_of_quantile,
@@ -147,6 +148,22 @@ def nested_rhat(draws: _Draws, *, num_superchains: int, is_ranked: bool = True) 
 
     statistic: _Statistic = (lambda x: Ranks.of(x).larger_of(plain)) if is_ranked else plain
     return _for_each_variable(statistic, draws, minimum_chains=2, minimum_draws=1)
+
+
+def ess_of_agreement(draws: _Draws) -> Float[np.ndarray, "*shape"]:
+    """The effective sample size that R-hat of chains of one distribution depends on, of bulk or folded draws.
+
+    R-hat compares centres and spreads, and draws of NUTS often have more effective ones of a centre than of a spread.
+
+    Args:
+        draws: As for :func:`rhat`.
+    """
+
+    def smaller(x: Values) -> Float[np.ndarray, " variable"]:
+        ranks = Ranks.of(split(x))
+        return np.minimum(effective_size_within(ranks.scores), effective_size_within(ranks.folded))
+
+    return _for_each_variable(smaller, draws)
 
 
 def mcse(draws: _Draws, *, method: McseMethod = "mean", prob: float | None = None) -> Float[np.ndarray, "*shape"]:

@@ -14,7 +14,7 @@ def of_divergences() -> str:
         "with the Jacobian in the log density."
     )
     return (
-        f"Raise {option} (0.95 instead of 0.8) so that the warm-up finds a smaller step size. If divergences remain, "
+        f"Raise {option}, such as to 0.95 or 0.99, so that the warm-up finds a smaller step. If divergences remain, "
         + in_python(reparametrised, _SMALLER)
     )
 

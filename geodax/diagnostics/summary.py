@@ -15,7 +15,7 @@ from jaxtyping import Float, Real
 from geodax import _checks
 from geodax._files import named
 from geodax.diagnostics.chain_statistics import LARGEST_BOUND, LARGEST_RHAT
-from geodax.diagnostics.convergence import convergence, e_bfmi, ess, nested_rhat, over_pieces
+from geodax.diagnostics.convergence import convergence, e_bfmi, ess_of_agreement, nested_rhat, over_pieces
 from geodax.run.blocks import is_still, number_blocks
 from geodax.run.records import ARVIZ_NAMES
 
@@ -160,16 +160,14 @@ def summarize(
 def rhats_with_sizes(draws: Mapping[str, Any], rows: Sequence[SummaryRow]) -> tuple[np.ndarray, np.ndarray]:
     """Return R-hat of each row and the number of effective draws that it should be judged by.
 
-    R-hat compares centres and spreads, and draws of NUTS often have more effective ones of a centre than of a spread.
-    So the number is the smaller one of the bulk and of the distances from the median, which are only computed where
-    they can matter, at R-hats between its two limits.
+    The number is :func:`ess_of_agreement` where it can matter, at R-hats between its two limits, else the bulk's.
 
     Args:
         draws: The draws, by name.
         rows: Their summary.
     """
     doubtful = {row.name for row in rows if LARGEST_RHAT < row.rhat <= LARGEST_BOUND}
-    folded: dict[str, float] = {}
+    found: dict[str, float] = {}
     for name, values in draws.items():
         names = row_names(name, values.shape[2:]) if 0 not in values.shape else []
         parts = _parts(values)
@@ -180,9 +178,9 @@ def rhats_with_sizes(draws: Mapping[str, Any], rows: Sequence[SummaryRow]) -> tu
                 rows_of_block = [row + part for row in names[chosen]]
                 places = [i for i, row in enumerate(rows_of_block) if row in doubtful]
                 if places:
-                    sizes = ess(of(block)[..., places], method="folded")
-                    folded |= {rows_of_block[i]: float(size) for i, size in zip(places, sizes, strict=True)}
-    sizes = [np.fmin(row.ess_bulk, folded.get(row.name, np.nan)) for row in rows]
+                    sizes = ess_of_agreement(of(block)[..., places])
+                    found |= {rows_of_block[i]: float(size) for i, size in zip(places, sizes, strict=True)}
+    sizes = [found.get(row.name, row.ess_bulk) for row in rows]
     return np.array([row.rhat for row in rows]), np.array(sizes)
 
 

@@ -342,10 +342,19 @@ def over_chains(
     """
     if mesh is None:
         return function
+
+    def own(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except ValueError as error:
+            if "context mesh" in str(error):
+                error.add_note("A log density that has a jax.shard_map needs the devices for itself; pass devices=1.")
+            raise
+
     chain, second, everywhere = PartitionSpec(CHAIN_AXIS), PartitionSpec(None, CHAIN_AXIS), PartitionSpec()
     adaptation = everywhere if is_joint else chain
     return jax.shard_map(
-        function,
+        own,
         mesh=mesh,
         in_specs=(chain, adaptation, chain, everywhere if data is None else data, everywhere, everywhere),
         out_specs=(chain, adaptation, chain, second),

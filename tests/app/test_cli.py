@@ -96,12 +96,15 @@ def test_predict_writes_a_row_for_each_row(run, table, capsys):
 def test_resume_of_a_finished_run_changes_nothing_and_extends_on_request(run, capsys):
     """A finished run stays as it is; with more samples the first draws stay as they are."""
     before = xr.open_datatree(run / "posterior.zarr", engine="zarr", consolidated=False)["posterior"]["scale"].values
+    (run / "report.html").write_text("of 80 draws")
     assert main(["resume", str(run), "--no-progress"]) == 0
+    assert "newer" not in "".join(capsys.readouterr())
     same = xr.open_datatree(run / "posterior.zarr", engine="zarr", consolidated=False)["posterior"]["scale"].values
     np.testing.assert_array_equal(before, same)
     assert main(["resume", str(run), "--num-samples", "40", "--no-progress"]) == 1
     assert "cannot be reduced" in capsys.readouterr().err
     assert main(["resume", str(run), "--num-samples", "120", "--no-progress"]) == 0
+    assert "The draws are newer than report.html" in "".join(capsys.readouterr())
     longer = xr.open_datatree(run / "posterior.zarr", engine="zarr", consolidated=False)["posterior"]["scale"].values
     assert longer.shape[1] == 120
     np.testing.assert_array_equal(before, longer[:, :80])

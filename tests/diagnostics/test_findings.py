@@ -629,6 +629,20 @@ def test_independent_chains_are_seldom_said_to_disagree(num_chains, num_draws, n
     )
 
 
+@pytest.mark.parametrize("num_chains", [4, 64])
+def test_slow_chains_of_one_distribution_are_seldom_said_to_disagree(num_chains):
+    """Catches a bound of R-hat for independent draws, and one from effective draws that count a difference as slowness."""
+    generator, alarms, found = np.random.default_rng(16), [], []
+    for _ in range(10):
+        x = 0.8 * autoregressive(generator, 0.6, (10 * num_chains, 1000 if num_chains == 4 else 200))
+        x = x.reshape(10, num_chains, -1).transpose(1, 2, 0)
+        alarms.append("Chains that disagree" in titles(check({"x": x})))
+        x[: num_chains // 4] += 0.5
+        found.append("Chains that disagree" in titles(check({"x": x})))
+    assert np.mean(alarms) <= 0.1
+    assert np.mean(found) == 1
+
+
 def test_chains_with_independent_signs_are_seldom_said_to_disagree():
     """Catches a bound from effective draws of the mean alone: draws of NUTS are less independent in size than in sign."""
     generator, alarms = np.random.default_rng(15), []

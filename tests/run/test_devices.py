@@ -126,6 +126,18 @@ def test_meshes_that_do_not_fit_are_refused(key, devices, settings, message):
         draws(key, devices(), gx.sghmc(posterior(), step_size=0.01, friction=0.2), **settings)
 
 
+def test_a_density_with_a_shard_map_of_its_own_is_told_to_take_all_devices(key):
+    mesh = Mesh(np.array(jax.devices()[:2]), ("rows",))
+    rows, whole = jax.sharding.PartitionSpec("rows"), jax.sharding.PartitionSpec()
+    own = jax.shard_map(lambda y: jax.lax.psum(jnp.sum(y), "rows"), mesh=mesh, in_specs=rows, out_specs=whole)
+    sampler = gx.hmc(lambda x: -0.5 * x**2 * own(jnp.ones(2)), step_size=0.5, num_integration_steps=2)
+    options = {"num_samples": 3, "num_chains": 2, "progress": False}
+    with pytest.raises(ValueError, match="mesh") as caught:
+        gx.sample(key, sampler, jnp.zeros(()), **options)
+    assert "pass devices=1" in "".join(caught.value.__notes__)
+    assert gx.sample(key, sampler, jnp.zeros(()), devices=1, **options)["posterior"]["position"].shape == (2, 3)
+
+
 def test_a_data_axis_without_batches_is_refused(key):
     with pytest.raises(ValueError, match="there are no batches to share out"):
         draws(key, gx.device_mesh(chain=1, data=2), gx.hmc(lambda x: -jnp.sum(x**2), step_size=0.1), batches=None)

@@ -41,7 +41,7 @@ from geodax.app.run_folder.files import (
     write_summary,
 )
 from geodax.app.run_folder.formulas import about_formulas, formulas_as_text
-from geodax.app.run_folder.going_on import LEAST_DRAWS, extension_of, resumption, way_out
+from geodax.app.run_folder.going_on import LEAST_DRAWS, extension_of, num_draws_of, outdated, resumption, way_out
 from geodax.app.run_folder.outputs import open_descriptor, replaced_at_the_end, require_free_place
 from geodax.app.run_folder.own import new_folder, require_free_folder, require_no_links
 from geodax.app.tables.dialect import FOUND, Dialect, RunDialect, Separators
@@ -167,14 +167,14 @@ def resume_run(
     with exclusive(run / "lock", run, "resume the run in"):
         config = read_config(run, FAMILIES)
         if num_samples is not None:
-            before = config["options"]["num_samples"]
-            if num_samples < before:
+            asked = config["options"]["num_samples"]
+            if num_samples < asked:
                 raise RunFolderError(
-                    f"The run in {run} was started with {before} samples per chain; the number cannot be reduced to "
+                    f"The run in {run} was started with {asked} samples per chain; the number cannot be reduced to "
                     f"{num_samples}."
                 )
             config["options"]["num_samples"] = num_samples
-        is_kept: list[bool] = []
+        before, is_kept = num_draws_of(run), list[bool]()
 
         def begun() -> None:
             """Store the new number of samples once the run has progressed."""
@@ -190,7 +190,8 @@ def resume_run(
                 f"{run} was made by another version of geodax or its libraries, and this version cannot continue it. "
                 "`geodax show`, `report` and `predict` read it. Continue with that version, or fit again."
             ) from error
-        return dataclasses.replace(result, notes=(*notes, *result.notes))
+        say(*(old := outdated(run, before) if hosts.is_first() else ()))
+        return dataclasses.replace(result, notes=(*notes, *result.notes, *old))
 
 
 def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:

@@ -4,6 +4,8 @@ import shlex
 from pathlib import Path
 
 from geodax.app.run_folder import earlier as earlier_run
+from geodax.run.draws import open_draws
+from geodax.run.errors import StorageError
 
 LEAST_DRAWS = 4
 """Least total number of draws for a report or a prediction."""
@@ -26,3 +28,21 @@ def extension_of(run: Path, num_chains: int, num_draws: int) -> str:
     if num_chains * num_draws >= LEAST_DRAWS:
         return ""
     return f"{resumption(run)} --num-samples {-(-LEAST_DRAWS // num_chains)}"
+
+
+def num_draws_of(run: Path) -> int:
+    """Return the number of draws of each chain so far."""
+    try:
+        return open_draws(run / "posterior.zarr")["posterior"].sizes["draw"]
+    except (StorageError, KeyError):
+        return 0
+
+
+def outdated(run: Path, num_draws: int) -> tuple[str, ...]:
+    """Return a note on files made before the run was resumed at a number of draws, if it has more now."""
+    made = {"report.html": "geodax report", "predictions.csv": "geodax predict"}
+    old = {name: by for name, by in made.items() if (run / name).exists()}
+    if not old or num_draws_of(run) <= num_draws:
+        return ()
+    names, commands = " and ".join(old), " and ".join(f"`{by}`" for by in old.values())
+    return (f"The draws are newer than {names} in {run}. Run {commands} again.",)
