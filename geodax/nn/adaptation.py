@@ -218,7 +218,7 @@ def _is_node(node: object) -> bool:
 
 def _is_matrix(node: Any) -> bool:
     if is_dense(node):
-        return weight_of(node).ndim == 2
+        return getattr(weight_of(node), "ndim", 0) == 2  # no array if it is shared with another layer
     return _is_array(node) and node.ndim == 2
 
 

@@ -39,7 +39,9 @@ def places_of(owner: str, network: PyTree, where: Callable[[Any], Any] | None) -
         TypeError: If the selection has anything but dense layers of the network.
         ValueError: If there is no dense layer.
     """
-    dense = {i: node for i, node in enumerate(nodes_of(network)[0]) if is_dense(node)}
+    # the weight of a layer that takes it from another is a placeholder of equinox.nn.Shared
+    nodes = enumerate(nodes_of(network)[0])
+    dense = {i: node for i, node in nodes if is_dense(node) and hasattr(node.weight, "shape")}
     places = tuple(dense)
     if where is not None:
         wanted = where(network)
@@ -113,14 +115,16 @@ def require_one_call(
         *args: Arrays, or their shapes and dtypes.
         in_batch: Whether the call is of a batch of one example.
     """
+    chosen = layers_at(network, places)
     try:
-        found = uses(network, _is_node, is_dense, call, *args)
+        found = uses(network, _is_node, lambda node: any(node is layer for layer in chosen), call, *args)
     except (TypeError, ValueError, RuntimeError) as error:
         if any(node is None for node in nodes_of(network)[0]):
             raise TypeError(
                 f"{owner}: expected a whole network, found a {type(network).__name__} with missing leaves that cannot "
                 "be called. If it is the part with the arrays, of equinox.partition or equinox.filter, give the whole "
-                "network, equinox.combine(arrays, rest), and a likelihood without apply=."
+                "network, equinox.combine(arrays, rest), and a likelihood without apply=. If it takes more than an "
+                "example, as the state of equinox.nn.BatchNorm, wrap it in a module that is called with the example."
             ) from error
         raise
     for place in places:
