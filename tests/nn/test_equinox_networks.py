@@ -200,6 +200,38 @@ def test_a_layer_beside_tied_ones_has_its_posterior(owner, data, key):
     assert len(nn.adapt(network, rank=1, key=key).adapters) == 2
 
 
+class Language(eqx.Module):
+    """An embedding whose weight is that of the last layer, and a layer between."""
+
+    between: eqx.nn.Linear
+    shared: eqx.nn.Shared
+
+    def __init__(self, key):
+        keys = jax.random.split(key, 3)
+        self.between = eqx.nn.Linear(4, 4, dtype=jnp.float64, key=keys[0])
+        pair = (
+            eqx.nn.Embedding(4, 4, dtype=jnp.float64, key=keys[1]),
+            eqx.nn.Linear(4, 4, dtype=jnp.float64, key=keys[2]),
+        )
+        self.shared = eqx.nn.Shared(pair, lambda pair: pair[1].weight, lambda pair: pair[0].weight)
+
+    def __call__(self, x):
+        embedding, last = self.shared()
+        return last(jnp.tanh(self.between(x @ embedding.weight)))
+
+
+def test_all_layers_of_a_network_leave_out_those_without_a_weight(data, key):
+    network = Language(key)
+    method = vi.noisy_kfac(network, LIKELIHOOD, 0.1, num_data=40)
+    fit = vi.fit(jax.random.key(1), network, LIKELIHOOD, data, num_steps=2, algorithm=method, progress=False)
+    assert len(fit.network.layers) == 1
+    assert fit.network.rest.location.shape == (4 * 4 + 4,)
+    with pytest.warns(UserWarning, match="only dense layers have a posterior"):
+        found = nn.laplace_posterior(network, LIKELIHOOD, data)
+    expected = nn.laplace_posterior(network, LIKELIHOOD, data, where=lambda tree: tree.between)
+    assert_same(found, expected)
+
+
 def test_one_array_in_two_places_is_named(data, key):
     layer = eqx.nn.Linear(4, 4, dtype=jnp.float64, key=key)
     twice, zeros = eqx.nn.Sequential([layer, layer]), jnp.zeros(3)
