@@ -22,6 +22,11 @@ def is_dense(node: object) -> bool:
     return isinstance(node, Linear)
 
 
+def has_weight(layer: Any) -> bool:
+    """Whether a dense layer has a weight of its own, not that of another by :class:`equinox.nn.Shared`."""
+    return hasattr(layer.weight, "shape")  # otherwise a placeholder
+
+
 def nodes_of(network: PyTree) -> tuple[list[Any], Any]:
     """Leaves and structure of a network whose dense layers and missing leaves are leaves."""
     return jax.tree.flatten(network, is_leaf=_is_node)
@@ -39,9 +44,7 @@ def places_of(owner: str, network: PyTree, where: Callable[[Any], Any] | None) -
         TypeError: If the selection has anything but dense layers of the network.
         ValueError: If there is no dense layer.
     """
-    # the weight of a layer that takes it from another is a placeholder of equinox.nn.Shared
-    nodes = enumerate(nodes_of(network)[0])
-    dense = {i: node for i, node in nodes if is_dense(node) and hasattr(node.weight, "shape")}
+    dense = {i: node for i, node in enumerate(nodes_of(network)[0]) if is_dense(node) and has_weight(node)}
     places = tuple(dense)
     if where is not None:
         wanted = where(network)
@@ -130,9 +133,11 @@ def require_one_call(
     for place in places:
         use = found.get(place, Use(0, False))
         if use.calls != 1 or use.num_inputs != 1 or (use.is_batched and not in_batch):
+            path, _ = jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_node)[0][place]
             raise ValueError(
-                f"{owner}: expected dense layers that a network calls once for an example, found one that is "
-                f"{_described(found.get(place))}. Leave it out of where=."
+                f"{owner}: expected dense layers that a network calls once for an example, but "
+                f"{jax.tree_util.keystr(path, simple=True, separator='.')!r} is {_described(found.get(place))}. Select "
+                "others with where=."
             )
 
 

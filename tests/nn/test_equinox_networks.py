@@ -230,6 +230,10 @@ def test_all_layers_of_a_network_leave_out_those_without_a_weight(data, key):
         found = nn.laplace_posterior(network, LIKELIHOOD, data)
     expected = nn.laplace_posterior(network, LIKELIHOOD, data, where=lambda tree: tree.between)
     assert_same(found, expected)
+    assert list(nn.adapt(network, rank=1, key=key).adapters) == ["between"]
+    assert isinstance(nn.orthogonalize(network).between, nn.OrthogonalLinear)
+    with pytest.raises(ValueError, match=r"variational: shared\.pytree\.1 has the weight of another layer"):
+        nn.variational(network, "mean-field", key=key)
 
 
 def test_one_array_in_two_places_is_named(data, key):
