@@ -60,6 +60,7 @@ _SMALLEST_E_BFMI = 0.3
 _E_BFMI_OF_FUNNELS = 0.5  # below, and the acceptance rate falls with one number
 _LARGEST_FALL = 0.3  # rank correlation of the acceptance rate with a number
 _NAMES_SHOWN = 5
+_MOST_CLIPPED = 0.01  # of the draws; rare long gradients hardly matter
 
 
 def check(
@@ -110,6 +111,7 @@ def check(
         *_chains_that_never_moved(still, {name for name in still if draws[name].dtype.kind in "biu"}),
         *repeated_chains(draws),
         *_stopped(stats),
+        *_clipped(stats),
         *_divergences(stats, counted),
         *off_manifold(stats, residual_bound),
         *_few_draws(num_chains, num_draws, num_superchains),
@@ -181,6 +183,19 @@ def _stopped(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
             "Non-finite steps",
             f"{share(~is_finite.astype(bool))} had a non-finite gradient or position; none should.",
             "Use a smaller step size, clip or rescale the inputs, and look for overflow in single precision.",
+        )
+
+
+def _clipped(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    scale, temperature = statistic(stats, "gradient_scale"), statistic(stats, "temperature")
+    is_sampling = temperature is None or temperature.any()
+    if scale is not None and is_sampling and (scale < 1).mean() > _MOST_CLIPPED:
+        yield Finding(
+            "warning",
+            "Clipped gradients",
+            f"{share(scale < 1)} clipped the gradient, to {np.median(scale[scale < 1]):.2g} of its length in the "
+            "median. The draws are not those of the posterior: they spread more, since long gradients pull less.",
+            "Raise clip_norm until it hardly acts, or leave it out and take a smaller step size.",
         )
 
 

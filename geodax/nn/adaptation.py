@@ -218,7 +218,8 @@ def _is_node(node: object) -> bool:
 
 def _is_matrix(node: Any) -> bool:
     if is_dense(node):
-        return weight_of(node).ndim == 2
+        weight = weight_of(node)
+        return hasattr(weight, "shape") and weight.ndim == 2  # not a placeholder of equinox.nn.Shared
     return _is_array(node) and node.ndim == 2
 
 

@@ -34,6 +34,7 @@ from geodax.geometry.manifolds import AbstractManifold
 from geodax.nn.densities import AbstractStructuredPrior, Haar
 from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear, orthonormal, with_manifolds
 from geodax.nn.structure import AbstractStructured
+from geodax.vi.stand_ins import AbstractStandIn
 
 DENSE = (Linear, OrthogonalLinear, LowRankLinear, BottleneckLinear)
 
@@ -119,7 +120,7 @@ class BottleneckAdapter(eqx.Module):
         return self.up.weight @ self.down.weight
 
 
-class AdaptedLinear(eqx.Module):
+class AdaptedLinear(AbstractStandIn):
     """A dense layer with an adapter beside it.
 
     Attributes:

@@ -22,12 +22,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from equinox.nn import Linear
 from jaxtyping import Float
 
 from geodax import _tree
 from geodax._types import Array, PyTree
 from geodax.vi.dense import extended, layers_at, output_zeros, places_of, replaced, require_one_call
+from geodax.vi.stand_ins import AbstractStandIn
 
 
 class Block(eqx.Module):
@@ -61,10 +61,10 @@ class _Record:
     output: Any = None
 
 
-class _Tapped(eqx.Module):
+class _Tapped(AbstractStandIn):
     """A dense layer that records its input, and whose output is shifted, so that it can be differentiated."""
 
-    layer: Linear
+    layer: Any
     shift: Array
     record: _Record = eqx.field(static=True)
 

@@ -175,6 +175,7 @@ def laplace_posterior(
         )
     require_no_batches(_POSTERIOR, data)
     data = jax.tree.map(jnp.asarray, data)
+    _checks.warn_if_tied(_POSTERIOR, "network", network)
     taps, size = Taps(_POSTERIOR, network, where), _num_examples(_POSTERIOR, data)
     if where is None:
         _warn_of_others(network, taps.places)

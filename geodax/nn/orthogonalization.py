@@ -14,6 +14,7 @@ from geodax.data.errors import listed
 from geodax.nn.adaptation import nodes_of, ranks_of
 from geodax.nn.layers import LowRankLinear, OrthogonalLinear
 from geodax.nn.priors import Pattern
+from geodax.vi.dense import has_weight
 
 _OWNER = "orthogonalize"
 
@@ -78,7 +79,9 @@ def orthogonalize(
 
 
 def _is_replaceable(node: Any) -> bool:
-    return isinstance(node, eqx.nn.Linear) and "scalar" not in (node.in_features, node.out_features)
+    if not isinstance(node, eqx.nn.Linear) or "scalar" in (node.in_features, node.out_features):
+        return False
+    return has_weight(node)
 
 
 def _filled(layer: Any, node: Any, **values: np.ndarray) -> Any:

@@ -19,6 +19,7 @@ from geodax.nn.layers import BottleneckLinear
 from geodax.nn.mean_field import MeanFieldConv2d, MeanFieldLinear
 from geodax.nn.priors import Priors
 from geodax.nn.structure import is_structured
+from geodax.vi.dense import has_weight
 
 _KINDS = {
     "whvi": (WHVILinear, WHVIConv2d),
@@ -221,7 +222,11 @@ def _is_other_convolution(node: object) -> bool:
 
 def _require_free_layers(network: PyTree, inference: str) -> None:
     """Raise ValueError for layers that have no variational form."""
-    for path, node in _named(network, lambda node: _is_not_free(node) or _is_other_convolution(node)):
+
+    def is_node(node: object) -> bool:
+        return _is_layer(node) or _is_not_free(node) or _is_other_convolution(node)
+
+    for path, node in _named(network, is_node):
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "the network"
         if _is_not_free(node):
             raise ValueError(
@@ -229,6 +234,11 @@ def _require_free_layers(network: PyTree, inference: str) -> None:
                 f"{type(node).__name__}, whose weights are structured (orthogonal=True or rank=...). Build the "
                 "network without them, or sample it: gx.sghmc(posterior, manifold=gx.nn.geometry(network), "
                 "step_size=...)."
+            )
+        if _is_layer(node) and not has_weight(node):
+            raise ValueError(
+                f"variational: {name} has the weight of another layer (equinox.nn.Shared), and a layer's posterior "
+                "cannot be shared. Use vi.GaussianOver or vi.ivon, which take tied weights."
             )
         if _is_other_convolution(node):
             raise ValueError(

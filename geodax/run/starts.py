@@ -384,6 +384,7 @@ def _is_wrapped(position: Any) -> bool:
 
 def _as_arrays(position: Position) -> Position:
     _checks.parameters("sample", "position", position)
+    _checks.warn_if_tied("sample", "position", position)
 
     def convert(leaf: Any) -> jax.Array:
         if np.ma.is_masked(leaf):

@@ -22,6 +22,11 @@ def is_dense(node: object) -> bool:
     return isinstance(node, Linear)
 
 
+def has_weight(layer: Any) -> bool:
+    """Whether a dense layer has a weight of its own, not that of another by :class:`equinox.nn.Shared`."""
+    return hasattr(layer.weight, "shape")  # otherwise a placeholder
+
+
 def nodes_of(network: PyTree) -> tuple[list[Any], Any]:
     """Leaves and structure of a network whose dense layers and missing leaves are leaves."""
     return jax.tree.flatten(network, is_leaf=_is_node)
@@ -39,7 +44,7 @@ def places_of(owner: str, network: PyTree, where: Callable[[Any], Any] | None) -
         TypeError: If the selection has anything but dense layers of the network.
         ValueError: If there is no dense layer.
     """
-    dense = {i: node for i, node in enumerate(nodes_of(network)[0]) if is_dense(node)}
+    dense = {i: node for i, node in enumerate(nodes_of(network)[0]) if is_dense(node) and has_weight(node)}
     places = tuple(dense)
     if where is not None:
         wanted = where(network)
@@ -113,22 +118,26 @@ def require_one_call(
         *args: Arrays, or their shapes and dtypes.
         in_batch: Whether the call is of a batch of one example.
     """
+    chosen = layers_at(network, places)
     try:
-        found = uses(network, _is_node, is_dense, call, *args)
+        found = uses(network, _is_node, lambda node: any(node is layer for layer in chosen), call, *args)
     except (TypeError, ValueError, RuntimeError) as error:
         if any(node is None for node in nodes_of(network)[0]):
             raise TypeError(
                 f"{owner}: expected a whole network, found a {type(network).__name__} with missing leaves that cannot "
                 "be called. If it is the part with the arrays, of equinox.partition or equinox.filter, give the whole "
-                "network, equinox.combine(arrays, rest), and a likelihood without apply=."
+                "network, equinox.combine(arrays, rest), and a likelihood without apply=. If it takes more than an "
+                "example, as the state of equinox.nn.BatchNorm, wrap it in a module that is called with the example."
             ) from error
         raise
     for place in places:
         use = found.get(place, Use(0, False))
         if use.calls != 1 or use.num_inputs != 1 or (use.is_batched and not in_batch):
+            path, _ = jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_node)[0][place]
             raise ValueError(
-                f"{owner}: expected dense layers that a network calls once for an example, found one that is "
-                f"{_described(found.get(place))}. Leave it out of where=."
+                f"{owner}: expected dense layers that a network calls once for an example, but "
+                f"{jax.tree_util.keystr(path, simple=True, separator='.')!r} is {_described(found.get(place))}. Select "
+                "others with where=."
             )
 
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from geodax import _checks
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
+from geodax.vi.stand_ins import AbstractStandIn
 
 
 class AbstractVariational(eqx.Module):
@@ -165,10 +166,10 @@ class Use(NamedTuple):
         return self.calls > 1 or self.is_batched
 
 
-class _Marked(eqx.Module):
+class _Marked(AbstractStandIn):
     """A module that marks every call in the traced program; a variational one uses its mean."""
 
-    module: Callable[..., Any]
+    layer: Any
     place: int = eqx.field(static=True)
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
@@ -180,7 +181,7 @@ class _Marked(eqx.Module):
         leaves = leaves or [jnp.zeros(())]
         mark.__name__ = "_".join([_MARK, str(self.place), *(f"{leaf.ndim}_{leaf.size}" for leaf in leaves)])
         marked = jax.jit(mark)(leaves)[: structure.num_leaves]
-        return self.module(eqx.combine(structure.unflatten(marked), rest))
+        return self.layer(eqx.combine(structure.unflatten(marked), rest))
 
 
 def is_variational(node: object) -> bool:

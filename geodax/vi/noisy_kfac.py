@@ -49,6 +49,7 @@ from geodax.vi.ivon import Diagonal, move_points, newton_step, prior_and_gradien
 from geodax.vi.kronecker import KroneckerOver, MatrixGaussian, assembled, column_units, others, vector_of
 from geodax.vi.optimizers import adam
 from geodax.vi.positions import NOISE, are_points, prior_variances_of, same_positions
+from geodax.vi.stand_ins import AbstractStandIn
 
 _OWNER = "noisy_kfac"
 _FIRST_REFRESH = 8
@@ -64,7 +65,7 @@ class KroneckerState(NamedTuple):
     count: Array
 
 
-class _Rotated(eqx.Module):
+class _Rotated(AbstractStandIn):
     """A dense layer as a matrix in a basis; gradients of the two slots are its input and its output's gradient."""
 
     layer: Any
@@ -150,6 +151,7 @@ def noisy_kfac(
     refresh_every = _checks.whole(_OWNER, "refresh_every", refresh_every)
     require_same = same_positions(_OWNER, network)
     _checks.parameters(_OWNER, "network", network)
+    _checks.warn_if_tied(_OWNER, "network", network)
     places, is_rest, units, variances = _layout(network, where, points, prior_variance, priors)
     mesh = mesh_of(network)
     rates, optimizer = schedule_of(learning_rate), adam(schedule_of(point_rate))

@@ -192,6 +192,7 @@ class GaussianOver(AbstractWhole):
             ValueError: If nothing has a posterior, or the family has another size, or parameters lie on a manifold.
         """
         _checks.parameters("GaussianOver", "position", position)
+        _checks.warn_if_tied("GaussianOver", "position", position)
         require_free("GaussianOver", position)
         given = prior_variance if isinstance(prior_variance, tuple) else (prior_variance,)
         checked = tuple(_checks.number("GaussianOver", "prior_variance", value, above=0.0) for value in given)

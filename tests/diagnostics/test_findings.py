@@ -404,10 +404,12 @@ def test_a_run_in_good_order_has_no_findings(draws, stats):
         ("residual", np.s_[2, 5], 1e-6, "severe", "Draws off the manifold", r"1 of 2000 .* by 1\.0e-06"),
         ("residual", np.s_[2, 5], np.nan, "severe", "Draws off the manifold", r"1 of 2000"),
         ("is_finite", np.s_[3, 9], False, "severe", "Non-finite steps", r"1 of 2000"),
+        ("gradient_scale", np.s_[1, :60], 0.4, "warning", "Clipped gradients", r"69 of 2000 .* to 0\.4 of its length"),
     ],
 )
 def test_each_fault_of_the_sampler_is_named(draws, stats, name, index, value, severity, title, detail):
-    stats["is_finite"] = np.ones((4, 500), bool)
+    stats["is_finite"], stats["gradient_scale"] = np.ones((4, 500), bool), np.ones((4, 500))
+    stats["gradient_scale"][0, :9] = 0.5  # too few to matter
     stats[name][index] = value
     (finding,) = check(draws, stats, max_num_integration_steps=1023)
     assert finding.severity == severity

@@ -1,4 +1,4 @@
-"""Laplace and noisy K-FAC of ordinary Equinox networks: results are those of the same network without other leaves."""
+"""Ordinary Equinox networks: results are those of the same network without other leaves; tied weights; statistics."""
 
 from collections.abc import Callable
 
@@ -152,3 +152,117 @@ def test_both_approximations_refuse_labels_out_of_range(networks, data):
             nn.last_layer_laplace(networks[1], LIKELIHOOD, (x, labels), where=last_of)
         with pytest.raises(ValueError, match=r"laplace_posterior: .* not finite\. Labels must be from 0"):
             nn.laplace_posterior(networks[1], LIKELIHOOD, (x, labels))
+
+
+class Tied(eqx.Module):
+    """A layer, and two with one weight, by whichever of them has it; the network reads the sizes of layers."""
+
+    first: eqx.nn.Linear
+    shared: eqx.nn.Shared
+
+    def __init__(self, key, owner):
+        keys = jax.random.split(key, 3)
+        self.first, *pair = (eqx.nn.Linear(4, 4, dtype=jnp.float64, key=key) for key in keys)
+        self.shared = eqx.nn.Shared(pair, lambda pair: pair[1 - owner].weight, lambda pair: pair[owner].weight)
+
+    def __call__(self, x):
+        second, third = self.shared()
+        return third(jnp.tanh(second(jnp.tanh(self.first(x.reshape(self.first.in_features))))))
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_a_layer_beside_tied_ones_has_its_posterior(owner, data, key):
+    """Catches a layer without a weight of its own among the dense ones, and reads of a layer that is marked or tapped."""
+    network = Tied(key, owner)
+    first, bias = network.first.weight, network.first.bias
+    found = nn.laplace_posterior(network, LIKELIHOOD, data, structure="full", where=lambda tree: tree.first)
+
+    def outputs(theta):
+        layer = eqx.tree_at(lambda layer: (layer.weight, layer.bias), network.first, (theta[:, :-1], theta[:, -1]))
+        moved = eqx.tree_at(lambda tree: tree.first, network, layer)
+        return jax.vmap(moved)(data[0])
+
+    theta = jnp.concatenate([first, bias[:, None]], axis=1)
+    jacobian = jax.jacobian(outputs)(theta).reshape(40, 4, 20)
+    p = jax.nn.softmax(outputs(theta))
+    hessians = jax.vmap(jnp.diag)(p) - p[:, :, None] * p[:, None]
+    precision = jnp.einsum("noi,nop,npj->ij", jacobian, hessians, jacobian) + jnp.eye(20)
+    expected = jnp.einsum("noi,ij,npj->nop", jacobian, jnp.linalg.inv(precision), jacobian)
+    np.testing.assert_allclose(found.linearised(data[0]).covariance, expected, rtol=1e-6)
+    for where in (None, lambda tree: tree.shared.pytree[owner]):
+        with pytest.raises(ValueError, match=r"the network uses the array 'weight' of a layer \(Linear\) outside"):
+            nn.laplace_posterior(network, LIKELIHOOD, data, where=where)
+    method = vi.noisy_kfac(network, LIKELIHOOD, 0.1, num_data=40, where=lambda tree: tree.first)
+    fit = vi.fit(jax.random.key(1), network, LIKELIHOOD, data, num_steps=2, algorithm=method, progress=False)
+    assert np.isfinite(fit.history.elbo).all()
+    adapted = nn.adapt(network, rank=1, where="first", key=key)
+    np.testing.assert_array_equal(adapted(data[0][0]), network(data[0][0]))
+    assert len(nn.adapt(network, rank=1, key=key).adapters) == 2
+
+
+class Language(eqx.Module):
+    """An embedding whose weight is that of the last layer, and a layer between."""
+
+    between: eqx.nn.Linear
+    shared: eqx.nn.Shared
+
+    def __init__(self, key):
+        keys = jax.random.split(key, 3)
+        self.between = eqx.nn.Linear(4, 4, dtype=jnp.float64, key=keys[0])
+        pair = (
+            eqx.nn.Embedding(4, 4, dtype=jnp.float64, key=keys[1]),
+            eqx.nn.Linear(4, 4, dtype=jnp.float64, key=keys[2]),
+        )
+        self.shared = eqx.nn.Shared(pair, lambda pair: pair[1].weight, lambda pair: pair[0].weight)
+
+    def __call__(self, x):
+        embedding, last = self.shared()
+        return last(jnp.tanh(self.between(x @ embedding.weight)))
+
+
+def test_all_layers_of_a_network_leave_out_those_without_a_weight(data, key):
+    network = Language(key)
+    method = vi.noisy_kfac(network, LIKELIHOOD, 0.1, num_data=40)
+    fit = vi.fit(jax.random.key(1), network, LIKELIHOOD, data, num_steps=2, algorithm=method, progress=False)
+    assert len(fit.network.layers) == 1
+    assert fit.network.rest.location.shape == (4 * 4 + 4,)
+    with pytest.warns(UserWarning, match="only dense layers have a posterior"):
+        found = nn.laplace_posterior(network, LIKELIHOOD, data)
+    expected = nn.laplace_posterior(network, LIKELIHOOD, data, where=lambda tree: tree.between)
+    assert_same(found, expected)
+    assert list(nn.adapt(network, rank=1, key=key).adapters) == ["between"]
+    assert isinstance(nn.orthogonalize(network).between, nn.OrthogonalLinear)
+    with pytest.raises(ValueError, match=r"variational: shared\.pytree\.1 has the weight of another layer"):
+        nn.variational(network, "mean-field", key=key)
+
+
+def test_one_array_in_two_places_is_named(data, key):
+    layer = eqx.nn.Linear(4, 4, dtype=jnp.float64, key=key)
+    twice, zeros = eqx.nn.Sequential([layer, layer]), jnp.zeros(3)
+    weights = eqx.filter(twice, eqx.is_inexact_array)
+    message = r"layers\.0\.weight and layers\.1\.weight of the (position|network) are one array, but two parameters"
+
+    def sampled(position):
+        sampler = gx.sgrld(lambda x: -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(x)), step_size=0.1)
+        return gx.sample(key, sampler, position, num_samples=2, num_chains=1, progress=False)
+
+    with pytest.warns(UserWarning, match=message):
+        sampled(weights)
+    with pytest.warns(UserWarning, match=message):
+        vi.GaussianOver(weights)
+    with pytest.warns(UserWarning, match=message):
+        vi.noisy_kfac(twice, LIKELIHOOD, 0.1, num_data=40)
+    with pytest.warns(UserWarning, match=message):
+        nn.laplace_posterior(twice, LIKELIHOOD, data)
+    sampled({"a": zeros, "b": zeros})
+
+
+def test_statistics_of_equinox_are_no_parameters(key):
+    """Catches a network whose initial statistics were left in it, which a prior would move."""
+    norm = eqx.nn.BatchNorm(4, "batch", mode="batch")
+    with pytest.raises(TypeError, match=r"batch_state_index is no parameter.* equinox\.nn\.make_with_state"):
+        vi.GaussianOver(eqx.filter(norm, eqx.is_inexact_array))
+    whole, state = eqx.nn.make_with_state(eqx.nn.BatchNorm)(4, "batch", mode="batch")
+    assert vi.GaussianOver(eqx.filter(whole, eqx.is_inexact_array)).family.location.shape == (8,)
+    with pytest.raises(TypeError, match=r"position\.state is no parameter"):
+        vi.GaussianOver({"norm": eqx.filter(whole, eqx.is_inexact_array), "state": state})
