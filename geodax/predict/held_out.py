@@ -108,7 +108,7 @@ def proportion(is_hit: Any, weights: Any = None) -> Score:
     each = _numbers("proportion", "is_hit", np.asarray(is_hit, np.float64))
     found, w = mean(each, weights), relative_weights("proportion", weights, len(each))
     is_still = each.min() == each.max()
-    return found._replace(least_error=_least_error(found.value, len(each) / np.mean(w * w)) if is_still else 0.0)
+    return found._replace(least_error=_least_error(found.value, float(len(each) / np.mean(w * w))) if is_still else 0.0)
 
 
 def root_mean_squared_error(means: Any, targets: Any, weights: Any = None) -> Score:
