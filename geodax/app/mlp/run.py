@@ -32,14 +32,7 @@ _COVERAGE = 0.9
 _SKEWED = 1.0  # skewness
 _ROUNDING = 1e-4  # of a computed column, in its standard deviations
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 500  # of a regression that looks for one
-_READING = (
-    "target",
-    "categories",
-    "drop",
-    "weights",
-    "groups",
-    "test_fraction",
-)  # options that are not the estimator's
+_READING = ("target", "categories", "drop", "weights", "groups", "test_fraction")  # no options of the estimator
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
 
