@@ -183,8 +183,8 @@ class ZarrDraws:
         free = shutil.disk_usage(there).free
         if num_draws * row > free:
             raise ValueError(
-                f"sample: {num_draws:,} draws of each chain need up to {num_draws * row / 1e9:,.3g} GB, and "
-                f"{free / 1e9:,.3g} GB are free where {self.path} is. Reduce {argument('num_samples')}, free space "
+                f"sample: {num_draws:,} draws of each chain need up to {num_draws * row / 1e6:,.2f} MB, and "
+                f"{free / 1e6:,.2f} MB are free where {self.path} is. Reduce {argument('num_samples')}, free space "
                 f"or use another disk{in_python(', or record less with keep=... or thinning=...')}."
             )
 
@@ -289,7 +289,8 @@ class ZarrDraws:
     def _not_written(self, start: int, error: Exception) -> StorageError:
         return StorageError(
             f"Draws from number {start} on could not be written to {self.path}: {error}. The {start} "
-            "draws before it are there; make room and resume from the checkpoint."
+            "draws before it are there. Make room and resume: the run continues from its last checkpoint, or begins "
+            "anew if it has none yet."
         )
 
     def _write_record(self, num_draws: int) -> None:
