@@ -126,6 +126,37 @@ def test_likelihood_of_observed_cells_is_the_marginal_of_the_dense_normal():
     np.testing.assert_allclose(np.bincount(statistics.places, np.asarray(found)), expected, rtol=1e-11)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_small_noise_leaves_the_digits(share):
+    """Where loadings fill a view, its noise may come near zero; rounding errors must not be magnified by its inverse."""
+    theta = _theta(3, q=N2 - 1)._replace(noise_2=np.full(G, 1e-6))
+    rows, places = _simulated(_theta(4), 5)
+    rows = np.where(np.random.default_rng(6).random(rows.shape) < share, np.nan, rows)
+    dense = _dense(theta)
+    expected = []
+    for row, g in zip(rows, places, strict=True):
+        (mean, c), seen = dense[g], ~np.isnan(row)
+        expected.append(multivariate_normal(mean[seen], c[np.ix_(seen, seen)]).logpdf(row[seen]) if seen.any() else 0.0)
+    statistics = density.grouped_rows(rows, places)
+    found = jax.jit(lambda theta: density.log_likelihood(theta, statistics))(_arrays(theta))
+    by_row = jax.jit(density.row_log_density)(_arrays(theta), np.nan_to_num(rows), places, ~np.isnan(rows))
+    scale = np.abs(expected).sum()
+    assert float(jnp.sum(found)) == pytest.approx(np.sum(expected), abs=1e-6 * scale if share else 1e-11 * scale)
+    # the determinant of more loadings than observed columns is exact to the rounding error over the noise variance
+    atol = np.finfo(float).eps / 1e-6**2 if share else 1e-10
+    np.testing.assert_allclose(by_row, expected, rtol=1e-11, atol=atol)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("view", [1, 2])
+def test_noise_beyond_the_digits_is_refused(view):
+    statistics, shape, (position, *_) = _layout_and_positions("hierarchical")
+    function = jax.jit(pooling.log_density(statistics, shape, CCAPrior()))
+    assert jnp.isfinite(function(position))
+    tiny = position["log_scales"].at[0, view - 3].set(np.log(5e-8))
+    assert function(position | {"log_scales": tiny}) == -np.inf
+
+
 def test_conditionals_are_those_of_the_dense_normal():
     """One view given the other, scores, and densities of rows with one view missing."""
     theta = _theta(6)

@@ -76,6 +76,25 @@ def test_log_density_is_prior_plus_marginal_normal(n, p, share):
     assert found[1] - found[0] == pytest.approx(expected[1] - expected[0], rel=1e-10)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_small_noise_leaves_the_digits(share):
+    """Where components fill the space, noise may come near zero; rounding errors must not be magnified by its inverse."""
+    data = np.random.default_rng(3).standard_normal((40, 3))
+    data = _with_holes(data, share) if share else data
+    logdensity_fn = jax.jit(ppca.log_density(ppca.observations(data), PPCAPrior()))
+    position = _parameters(3, 3)[0]
+    small, tiny = (position | {"log_noise": jnp.log(noise)} for noise in (1e-6, 5e-8))
+    differences = []
+    for at in (position, small):
+        theta = _natural(at)
+        likelihood = _brute_force_log_likelihood(theta, data)
+        differences.append(float(logdensity_fn(at)) - likelihood.sum() - _log_prior(at, theta, PPCAPrior()))
+        found = jax.jit(ppca.row_posterior)(theta, data).log_density
+        np.testing.assert_allclose(found, likelihood, rtol=0, atol=1e-4)
+    assert differences[1] == pytest.approx(differences[0], abs=1e-3 if share else 1e-9)
+    assert logdensity_fn(tiny) == -np.inf
+
+
 def test_scales_are_ordered_and_their_jacobian_is_right():
     """The log volume of gaps to scales is the sum of the gaps' logarithms."""
     gaps = jnp.array([0.3, -1.0, 0.2, -2.0])

@@ -29,6 +29,8 @@ from geodax.run.signals import interruptible
 
 _SMALL_TABLE = 1 << 20  # cells
 
+_LEAST_NOISE = 1e-7  # relative to its prior; below it the likelihood of rows with missing cells loses its digits
+
 
 class PPCAPrior(NamedTuple):
     """Prior of the model, in the units of the standardised data (columns of variance about 1).
@@ -137,7 +139,9 @@ def log_density(data: Observations, prior: PPCAPrior) -> LogDensity:
         log_likelihood = _complete_log_likelihood(theta, data)
         if len(data.rows):
             log_likelihood = log_likelihood + _incomplete_log_likelihood(theta, data)
-        return log_prior + log_jacobian + log_likelihood
+        return jnp.where(
+            theta.noise > _LEAST_NOISE * prior.noise_scale, log_prior + log_jacobian + log_likelihood, -jnp.inf
+        )
 
     return logdensity_fn
 
@@ -146,19 +150,17 @@ def _complete_log_likelihood(theta: PPCAParameters, data: Observations) -> Scala
     n, p = theta.components.shape
     noise_variance = theta.noise**2
     variance = theta.scale**2 + noise_variance
-    shrinkage = theta.scale**2 / variance
     log_determinant = jnp.sum(jnp.log(variance)) + (n - p) * jnp.log(noise_variance)
     residual = theta.mean - data.average
-    # the quadratic form of C^-1 = (I - W diag(shrinkage) W^T) / noise^2, for the scatter and for the mean
     scatter = jnp.asarray(data.scatter)
     if len(scatter) < n:
         total, along = jnp.sum(scatter**2), jnp.sum((scatter @ theta.components) ** 2, axis=0)
     else:
         total, along = jnp.trace(scatter), jnp.sum(theta.components * (scatter @ theta.components), axis=0)
-    projected = residual @ theta.components
-    scatter_form = total - jnp.sum(shrinkage * along)
-    mean_form = jnp.sum(residual**2) - jnp.sum(shrinkage * projected**2)
-    forms = (scatter_form + data.num_complete * mean_form) / noise_variance
+    along = along + data.num_complete * (residual @ theta.components) ** 2
+    forms = jnp.sum(along / variance)
+    if p < n:  # what is left over is zero otherwise, but for rounding errors that small noise would magnify
+        forms = forms + (total + data.num_complete * jnp.sum(residual**2) - jnp.sum(along)) / noise_variance
     return -0.5 * (data.num_complete * log_determinant + forms)
 
 
@@ -167,12 +169,22 @@ def _incomplete_log_likelihood(theta: PPCAParameters, data: Observations) -> Sca
     observed = patterns[data.pattern_of_row]
     residual = (jnp.asarray(data.rows) - theta.mean[None, :]) * observed
     factors, projected = _latent_posterior(theta, patterns, residual)
-    whitened = _solve(factors[data.pattern_of_row], projected)
+    factor_of_row = factors[data.pattern_of_row]
+    latent = _solve(factor_of_row, _solve(factor_of_row, projected), transpose=True)
     log_determinant = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)), axis=-1)
     log_determinant = log_determinant + jnp.sum(patterns, axis=-1) * 2.0 * jnp.log(theta.noise)
     counts = np.bincount(data.pattern_of_row, minlength=len(data.patterns)).astype(float)
-    forms = jnp.sum(residual**2) / theta.noise**2 - jnp.sum(whitened**2)
+    forms = jnp.sum(_forms(theta, residual, observed, latent))
     return -0.5 * (jnp.sum(counts * log_determinant) + forms)
+
+
+def _forms(theta: PPCAParameters, residual: Array, observed: Array, latent: Array) -> Array:
+    """Quadratic forms of rows from the latent vectors at which they are least, so that errors of these hardly matter.
+
+    The difference ``residual^2 / noise^2 - whitened^2`` would have no digit left where the noise is small.
+    """
+    rest = observed * (residual - (latent * theta.scale[None, :]) @ theta.components.T)
+    return jnp.sum(rest**2, axis=-1) / theta.noise**2 + jnp.sum(latent**2, axis=-1)
 
 
 def _latent_posterior(theta: PPCAParameters, patterns: Array, residual: Array) -> tuple[Array, Array]:
@@ -222,14 +234,13 @@ def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"], *, has_mi
         observed, residual = jnp.ones_like(data[:1]), data - theta.mean[None, :]
     factors, projected = _latent_posterior(theta, observed, residual)
     factors = jnp.broadcast_to(factors, (data.shape[0], *factors.shape[1:]))
-    whitened = _solve(factors, projected)
-    latent = _solve(factors, whitened, transpose=True)
+    latent = _solve(factors, _solve(factors, projected), transpose=True)
     identity = jnp.broadcast_to(jnp.eye(factors.shape[-1], dtype=data.dtype)[None], factors.shape)
     root = solve_lower(factors, identity, transpose=True)
     log_determinant = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)), axis=-1)
     num_observed = jnp.sum(observed, axis=-1)
     log_determinant = log_determinant + num_observed * jnp.log(2.0 * jnp.pi * theta.noise**2)
-    form = jnp.sum(residual**2, axis=-1) / theta.noise**2 - jnp.sum(whitened**2, axis=-1)
+    form = _forms(theta, residual, observed, latent)
     return RowPosterior(
         latent * theta.scale[None, :], root * theta.scale[None, :, None], -0.5 * (log_determinant + form)
     )

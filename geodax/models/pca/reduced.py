@@ -127,7 +127,9 @@ def log_density(data: ReducedObservations, prior: PPCAPrior) -> LogDensity:
         spectrum = scale**2 + noise**2
         inner, outer = position["components"][:r], position["components"][r:]
         along = jnp.asarray(data.squares) @ inner**2
-        form = (total - jnp.sum(scale**2 / spectrum * along)) / noise**2
+        form = jnp.sum(along / spectrum)
+        if p < n:
+            form = form + (total - jnp.sum(along)) / noise**2
         precision, precision_across = _mean_precisions(spectrum, noise, data.num_rows, prior)
         log_determinant = data.num_rows * (jnp.sum(jnp.log(spectrum)) + (n - p) * jnp.log(noise**2))
         log_determinant = log_determinant + jnp.sum(jnp.log(precision)) + (n - p) * jnp.log(precision_across)
