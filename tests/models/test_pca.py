@@ -156,3 +156,16 @@ def test_checkpoint_folder_gives_the_same_estimator(wine, tmp_path):
     assert not np.array_equal(other.components_, in_memory.components_)
     again = BayesianPCA(2, **options).with_posterior(wine, on_disk.posterior_)
     np.testing.assert_array_equal(again.transform(wine), in_memory.transform(wine))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("p", "words"), [(2, "Leave out 2, or use fewer components than 2"), (3, "fewer components")])
+def test_columns_computed_from_others(p, words):
+    """With no noise left, its posterior is not proper, and chains would run to the smallest that they can count with."""
+    table = np.random.default_rng(0).standard_normal((30, 2))
+    table = np.column_stack([table, table.sum(axis=1), 3.0 - table[:, 0]])
+    with pytest.raises(ValueError, match=f"{p} components describe the 4 columns exactly.*2 of them.*{words}"):
+        BayesianPCA(p).fit(table)
+    nearly = table + 1e-5 * np.random.default_rng(1).standard_normal(table.shape)
+    assert BayesianPCA(p, num_warmup=5, num_samples=4, num_chains=1).fit(nearly).noise_variance_ > 0
+    assert BayesianPCA(1, num_warmup=5, num_samples=4, num_chains=1).fit(table).noise_variance_ > 0

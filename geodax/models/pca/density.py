@@ -24,11 +24,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
+from geodax._wording import argument
 from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.run.signals import interruptible
 
 _SMALL_TABLE = 1 << 20  # cells
-
+_NOTHING_LEFT = 1e-13  # relative variance of a direction in which there is nothing but rounding errors
 _LEAST_NOISE = 1e-7  # relative to its prior; below it the likelihood of rows with missing cells loses its digits
 
 
@@ -308,6 +309,11 @@ class StartingScales(NamedTuple):
     log_noise: float
 
 
+def num_directions(squares: Float[np.ndarray, " k"]) -> int:
+    """Count the eigenvalues of a scatter matrix that are more than rounding errors."""
+    return int(np.sum(squares > _NOTHING_LEFT * squares.max(initial=0.0)))
+
+
 def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num_components: int) -> StartingScales:
     """Compute scales and noise of the classical PCA solution, bounded away from zero.
 
@@ -319,7 +325,20 @@ def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num
 
     Returns:
         The scales.
+
+    Raises:
+        ValueError: If p components describe the rows exactly, since then the posterior of the noise is not proper.
     """
+    if num_components < n and num_rows - 1 > num_components:
+        rank = num_directions(squares)
+        if rank <= num_components:
+            computed, verb = n - rank, "is" if n - rank == 1 else "are"
+            fewer = f", or use fewer components than {rank} ({argument('n_components')})" if rank > 1 else ""
+            raise ValueError(
+                f"BayesianPCA: {num_components} components describe the {n} columns exactly, with no noise left to "
+                f"estimate: {computed} of them {verb} constant or computed from others, such as a sum or percentages "
+                f"that add up to 100. Leave out {computed}{fewer}."
+            )
     variance = np.zeros(n)
     variance[: len(squares)] = squares[:n] / max(num_rows - 1, 1)
     rest = variance[num_components:].mean() if num_components < n else variance[-1]
