@@ -508,6 +508,22 @@ def test_columns_with_names_are_those_of_the_fit(fitted, data):
             wrong()
 
 
+def test_columns_of_a_view_computed_from_others():
+    """With no noise left in a view, its posterior is not proper, and chains would run to the edge of what they can count."""
+    generator = np.random.default_rng(0)
+    parts, other = generator.dirichlet([3, 2, 1], size=60), generator.standard_normal((60, 4))
+    labels = np.repeat(["a", "b"], 30)
+    parts[labels == "a"] += 1e-3 * generator.standard_normal((30, 3))
+    model = HierarchicalCCA(num_warmup=5, num_samples=4, num_chains=1)
+    for views, place in (([parts, other], 1), ([other, parts], 2)):
+        with pytest.raises(
+            ValueError, match=rf"in group 'b', view {place} has 3 columns, of which 1 are .* leave such"
+        ):
+            model.prepare(views, labels)
+    model.prepare([parts[:, :2], other], labels)
+    model.prepare([np.column_stack([parts, generator.standard_normal((60, 2))]), other], labels)
+
+
 @pytest.mark.thorough
 def test_rows_without_groups_are_one_group(data):
     """Without a hierarchy; predictions then need no groups either. Columns of a matrix are counted and compared."""

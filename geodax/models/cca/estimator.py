@@ -31,6 +31,7 @@ from geodax.models.cca.pooling import CCAPrior
 from geodax.models.cca.signs import Frames, with_identified
 from geodax.models.missing import fill_missing
 from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.pca.density import num_directions
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_rows, pooled, require_count
 from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.run.sample import sample
@@ -268,9 +269,23 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         self.center_, self.spread_, self.groups_, self.view_names_ = units
         rows = units.rows(_OWNER, {1: views.first, 2: views.second}, labels)
         filled = density.grouped_rows(fill_missing(rows.with_missing()), rows.places)
+        self._require_noise(filled, n_1)
         estimate = cca_pooling.pooled_estimate(filled, n_1, sizes, self.reference)
         self.reference_ = estimate.frames
         return density.grouped_rows(rows.with_missing(), rows.places), filled, estimate
+
+    def _require_noise(self, data: density.GroupedRows, n_1: int) -> None:
+        """Refuse loadings that describe a view of a group exactly: then the posterior of its noise is not proper."""
+        for v, (view, k) in enumerate(((slice(n_1), self.n_view_1), (slice(n_1, None), self.n_view_2)), start=1):
+            rank = num_directions(np.linalg.eigvalsh(data.scatter[:, view, view]))
+            size, n = self.n_shared + k, data.scatter[:, view, view].shape[-1]
+            for g in np.flatnonzero((rank <= size) & (size < n) & (data.num_rows - 1 > size)):
+                raise ValueError(
+                    f"{_OWNER}: in group {self.groups_[g].item()!r}, view {v} has {n} columns, of which {n - rank[g]} "
+                    "are constant or computed from others, such as a sum or percentages that add up to 100. Its "
+                    f"{self.n_shared} shared and {k} own loadings describe it exactly, with no noise left to estimate; "
+                    "leave such columns out, or use fewer loadings."
+                )
 
     def _drawn(self, random_state: int, rows: Rows) -> Float[np.ndarray, "draw m n"]:
         """Draw all columns given the observed ones, one set of rows for each draw."""

@@ -309,9 +309,9 @@ class StartingScales(NamedTuple):
     log_noise: float
 
 
-def num_directions(squares: Float[np.ndarray, " k"]) -> int:
-    """Count the eigenvalues of a scatter matrix that are more than rounding errors."""
-    return int(np.sum(squares > _NOTHING_LEFT * squares.max(initial=0.0)))
+def num_directions(squares: Float[np.ndarray, "*batch k"]) -> Int[np.ndarray, "*batch"]:
+    """Count the eigenvalues of scatter matrices that are more than rounding errors."""
+    return np.asarray(np.sum(squares > _NOTHING_LEFT * squares.max(axis=-1, keepdims=True, initial=0.0), axis=-1))
 
 
 def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num_components: int) -> StartingScales:
@@ -330,7 +330,7 @@ def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num
         ValueError: If p components describe the rows exactly, since then the posterior of the noise is not proper.
     """
     if num_components < n and num_rows - 1 > num_components:
-        rank = num_directions(squares)
+        rank = int(num_directions(squares))
         if rank <= num_components:
             computed, verb = n - rank, "is" if n - rank == 1 else "are"
             fewer = f", or use fewer components than {rank} ({argument('n_components')})" if rank > 1 else ""

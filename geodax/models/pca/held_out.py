@@ -88,7 +88,7 @@ def held_out_cells(data: Float[np.ndarray, "rows n"]) -> HeldOutCells | None:
     fold = generator.permutation(np.arange(rows) % num_folds)
     most = min(n - 1, rows - -(-rows // num_folds) - 2, MOST_COMPONENTS)
     if not has_missing:  # as many components as directions leave no noise
-        most = min(most, num_directions(principal_axes(part - part.mean(axis=0))[1]) - 1)
+        most = min(most, int(num_directions(principal_axes(part - part.mean(axis=0))[1])) - 1)
     if most < 1:
         return None
     folds = [(part[fold == i], _fits(part[fold != i], most, has_missing)) for i in range(num_folds)]
