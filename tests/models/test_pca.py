@@ -166,6 +166,8 @@ def test_columns_computed_from_others(p, words):
     table = np.column_stack([table, table.sum(axis=1), 3.0 - table[:, 0]])
     with pytest.raises(ValueError, match=f"{p} components describe the 4 columns exactly.*2 of them.*{words}"):
         BayesianPCA(p).fit(table)
+    with pytest.raises(ValueError, match="columns exactly"):
+        BayesianPCA(p).fit(np.where(np.arange(120).reshape(30, 4) % 17 == 5, np.nan, table))
     nearly = table + 1e-5 * np.random.default_rng(1).standard_normal(table.shape)
     assert BayesianPCA(p, num_warmup=5, num_samples=4, num_chains=1).fit(nearly).noise_variance_ > 0
     assert BayesianPCA(1, num_warmup=5, num_samples=4, num_chains=1).fit(table).noise_variance_ > 0

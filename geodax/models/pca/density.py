@@ -314,6 +314,33 @@ def num_directions(squares: Float[np.ndarray, "*batch k"]) -> Int[np.ndarray, "*
     return np.asarray(np.sum(squares > _NOTHING_LEFT * squares.max(axis=-1, keepdims=True, initial=0.0), axis=-1))
 
 
+def num_exact(squares: Float[np.ndarray, " k"], num_rows: int, n: int) -> int:
+    """Compute the number of components that describe the rows exactly; n if columns are not computed from others."""
+    rank = int(num_directions(squares))
+    return rank if rank < min(n, num_rows - 1) else n
+
+
+def num_exact_of(data: Float[np.ndarray, "rows n"]) -> int:
+    """Compute the number of components that describe the rows without missing cells exactly."""
+    complete = data[~np.isnan(data).any(axis=1)]
+    if len(complete) < 2:
+        return data.shape[1]
+    complete -= complete.mean(axis=0)
+    return num_exact(principal_axes(complete)[1], *complete.shape)
+
+
+def require_noise(exact: int, n: int, num_components: int) -> None:
+    """Raise ValueError if the components describe the table exactly: then the posterior of the noise is not proper."""
+    if exact <= num_components < n:
+        computed, verb = n - exact, "is" if n - exact == 1 else "are"
+        fewer = f", or use fewer components than {exact} ({argument('n_components')})" if exact > 1 else ""
+        raise ValueError(
+            f"BayesianPCA: {num_components} components describe the {n} columns exactly, with no noise left to "
+            f"estimate: {computed} of them {verb} constant or computed from others, such as a sum or percentages "
+            f"that add up to 100. Leave out {computed}{fewer}."
+        )
+
+
 def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num_components: int) -> StartingScales:
     """Compute scales and noise of the classical PCA solution, bounded away from zero.
 
@@ -325,20 +352,7 @@ def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num
 
     Returns:
         The scales.
-
-    Raises:
-        ValueError: If p components describe the rows exactly, since then the posterior of the noise is not proper.
     """
-    if num_components < n and num_rows - 1 > num_components:
-        rank = int(num_directions(squares))
-        if rank <= num_components:
-            computed, verb = n - rank, "is" if n - rank == 1 else "are"
-            fewer = f", or use fewer components than {rank} ({argument('n_components')})" if rank > 1 else ""
-            raise ValueError(
-                f"BayesianPCA: {num_components} components describe the {n} columns exactly, with no noise left to "
-                f"estimate: {computed} of them {verb} constant or computed from others, such as a sum or percentages "
-                f"that add up to 100. Leave out {computed}{fewer}."
-            )
     variance = np.zeros(n)
     variance[: len(squares)] = squares[:n] / max(num_rows - 1, 1)
     rest = variance[num_components:].mean() if num_components < n else variance[-1]
@@ -360,12 +374,17 @@ def starting_points(
 
     Returns:
         The function from a PRNG key for the perturbation to a position.
+
+    Raises:
+        ValueError: If p components describe the rows exactly.
     """
     n = data.shape[1]
     average = np.nan_to_num(np.nanmean(np.where(np.isnan(data).all(axis=0), 0.0, data), axis=0))
     filled = np.where(np.isnan(data), average, data) - average
     axes, squares = principal_axes(filled)
     del filled
+    exact = num_exact_of(data) if np.isnan(data).any() else num_exact(squares, len(data), n)
+    require_noise(exact, n, num_components)
     scales = starting_scales(squares, len(data), n, num_components)
     axes = np.pad(axes[:, :num_components], ((0, 0), (0, max(num_components - axes.shape[1], 0))))
     root = spread / np.sqrt(n)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from geodax.models.pca.density import num_directions, principal_axes
+from geodax.models.pca.density import num_exact_of, principal_axes
 
 MOST_COMPONENTS = 20
 """Largest number of components that is tried."""
@@ -83,12 +83,10 @@ def held_out_cells(data: Float[np.ndarray, "rows n"]) -> HeldOutCells | None:
     generator = np.random.default_rng(0)
     part = _part(data, generator)
     has_missing = bool(np.isnan(part).any())
-    rows, n = part.shape
+    rows = len(part)
     num_folds = min(_FOLDS_MISSING if has_missing else _FOLDS, rows)
     fold = generator.permutation(np.arange(rows) % num_folds)
-    most = min(n - 1, rows - -(-rows // num_folds) - 2, MOST_COMPONENTS)
-    if not has_missing:  # as many components as directions leave no noise
-        most = min(most, int(num_directions(principal_axes(part - part.mean(axis=0))[1])) - 1)
+    most = min(num_exact_of(part) - 1, rows - -(-rows // num_folds) - 2, MOST_COMPONENTS)
     if most < 1:
         return None
     folds = [(part[fold == i], _fits(part[fold != i], most, has_missing)) for i in range(num_folds)]

@@ -192,6 +192,7 @@ def starting_points(
     """
     (n, r), p = data.basis.shape, num_components
     extra = p if r < n else 0
+    ppca.require_noise(ppca.num_exact(data.squares, int(data.num_rows), n), n, p)
     scales = starting_scales(data.squares, int(data.num_rows), n, p)
 
     def start(key: PRNGKey) -> Position:
