@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from geodax import _checks
 from geodax._wording import in_python
 from geodax.diagnostics import remedies
-from geodax.diagnostics.chain_statistics import LARGEST_RHAT, rhat_bounds
+from geodax.diagnostics.chain_statistics import LARGEST_BOUND, LARGEST_RHAT, rhat_bounds
 from geodax.diagnostics.convergence import FEW_DRAWS, MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
 from geodax.diagnostics.directional import are_frames, are_unit_vectors, cut_angles
 from geodax.diagnostics.drifts import drifting, rising
@@ -348,11 +348,13 @@ def _disagreeing_chains(
     listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
     reason = f" (not {LARGEST_RHAT}: so few effective draws differ by chance)"
     limit = f"{bound:.3f}{reason}" if bound > LARGEST_RHAT else f"{LARGEST_RHAT}"
+    is_severe = high[0].rhat > 1.1
+    or_short = ", or have too few effective draws to tell" if bound >= LARGEST_BOUND and not is_severe else ""
     yield Finding(
-        "severe" if high[0].rhat > 1.1 else "warning",
+        "severe" if is_severe else "warning",
         "Chains that disagree",
         f"R-hat is above {limit} for {len(high)} of {len(rows)} numbers: {listed}. The chains have not "
-        "reached the same distribution.",
+        f"reached the same distribution{or_short}.",
         advice,
     )
 

@@ -646,6 +646,23 @@ def test_chains_of_one_distribution_are_seldom_said_to_disagree(num_chains, corr
     assert np.mean(found) == 1
 
 
+def test_slow_chains_of_one_distribution_are_not_said_to_differ():
+    """Their R-hat is reported, as one of 1.05 always is, but with so few effective draws it says nothing of agreement."""
+    generator, short = (
+        np.random.default_rng(17),
+        "reached the same distribution, or have too few effective draws to tell.",
+    )
+    details = []
+    for _ in range(10):
+        x = autoregressive(generator, 0.95, (40, 500)).reshape(10, 4, 500).transpose(1, 2, 0)
+        details += [f for f in check({"x": x}) if f.title == "Chains that disagree" and f.severity == "warning"]
+    assert details
+    assert all(f.detail.endswith(short) for f in details)
+    x[0] += 5 * x.std()
+    (finding,) = (f for f in check({"x": x}) if f.title == "Chains that disagree")
+    assert finding.detail.endswith("reached the same distribution.")
+
+
 def test_chains_with_independent_signs_are_seldom_said_to_disagree():
     """Catches a bound from effective draws of the mean alone: draws of NUTS are less independent in size than in sign."""
     generator, alarms = np.random.default_rng(15), []
