@@ -230,8 +230,12 @@ def rhat_bounds(
     num_chains: int,
     num_draws: int,
     num_superchains: int | None,
+    largest: float = LARGEST_BOUND,
 ) -> Float[np.ndarray, " number"]:
-    """The bound for each R-hat, such that the maximum over all exceeds it at most once in a hundred checks."""
+    """The bound for each R-hat, such that the maximum over all exceeds it at most once in a hundred checks.
+
+    However few the effective draws are, it is at most ``largest``, or that of independent draws.
+    """
     false_alarms = _FALSE_ALARMS / (2 * max(1, int(np.isfinite(rhats).sum())))  # each is the maximum of two
     if num_superchains is not None:
         size = num_chains * num_draws // num_superchains
@@ -240,5 +244,5 @@ def rhat_bounds(
     num_groups, size = 2 * num_chains, num_draws // 2
     effective = effective_draws / num_groups
     effective = np.clip(np.where(np.isnan(effective), size, effective), 2, max(size, 2))
-    by_effect = np.minimum(rhat_bound(num_groups, size, effective, false_alarms), LARGEST_BOUND)
+    by_effect = np.minimum(rhat_bound(num_groups, size, effective, false_alarms), largest)
     return np.maximum(by_effect, max(LARGEST_RHAT, float(rhat_bound(num_groups, size, size, false_alarms))))

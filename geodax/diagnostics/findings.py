@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from geodax import _checks
 from geodax._wording import in_python
 from geodax.diagnostics import remedies
-from geodax.diagnostics.chain_statistics import LARGEST_BOUND, LARGEST_RHAT, rhat_bounds
+from geodax.diagnostics.chain_statistics import LARGEST_RHAT, rhat_bounds
 from geodax.diagnostics.convergence import FEW_DRAWS, MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
 from geodax.diagnostics.directional import are_frames, are_unit_vectors, cut_angles
 from geodax.diagnostics.drifts import drifting, rising
@@ -55,6 +55,7 @@ __all__ = [
     "summarize",
 ]
 
+_LARGEST_BY_CHANCE = 1.3  # R-hat of ranks grows little beyond it, however far apart the chains are
 _SMALLEST_ESS_PER_CHAIN = 100
 _SMALLEST_E_BFMI = 0.3
 _E_BFMI_OF_FUNNELS = 0.5  # below, and the acceptance rate falls with one number
@@ -125,8 +126,9 @@ def check(
         rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
         findings += equal_but_for_rounding(draws, stats, rows)
         rhats, sizes = rhats_with_sizes(draws, rows)
-        bounds = rhat_bounds(rhats, sizes, num_chains, num_draws, num_superchains)
-        findings += [*_disagreeing_chains(rows, num_chains, draws, bounds), *cut_angles(draws, rows)]
+        numbers = rhats, sizes, num_chains, num_draws, num_superchains
+        bounds, by_chance = rhat_bounds(*numbers), rhat_bounds(*numbers, largest=_LARGEST_BY_CHANCE)
+        findings += [*_disagreeing_chains(rows, num_chains, draws, bounds, by_chance), *cut_angles(draws, rows)]
         if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
             findings += _few_effective_draws(rows, num_superchains, "superchain")
         elif num_draws >= FEW_DRAWS:
@@ -317,7 +319,11 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
 
 
 def _disagreeing_chains(
-    rows: tuple[SummaryRow, ...], num_chains: int, draws: Mapping[str, Any], bounds: Float[np.ndarray, " row"]
+    rows: tuple[SummaryRow, ...],
+    num_chains: int,
+    draws: Mapping[str, Any],
+    bounds: Float[np.ndarray, " row"],
+    by_chance: Float[np.ndarray, " row"],
 ) -> Iterator[Finding]:
     high = sorted(
         ((row, bound) for row, bound in zip(rows, bounds, strict=True) if row.rhat > bound),
@@ -348,10 +354,10 @@ def _disagreeing_chains(
     listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
     reason = f" (not {LARGEST_RHAT}: so few effective draws differ by chance)"
     limit = f"{bound:.3f}{reason}" if bound > LARGEST_RHAT else f"{LARGEST_RHAT}"
-    is_severe = high[0].rhat > 1.1
-    or_short = ", or have too few effective draws to tell" if bound >= LARGEST_BOUND and not is_severe else ""
+    is_slow = all(row.rhat <= most for row, most in zip(rows, by_chance, strict=True) if row in high)
+    or_short = ", or have too few effective draws to tell" if is_slow else ""
     yield Finding(
-        "severe" if is_severe else "warning",
+        "severe" if high[0].rhat > 1.1 else "warning",
         "Chains that disagree",
         f"R-hat is above {limit} for {len(high)} of {len(rows)} numbers: {listed}. The chains have not "
         f"reached the same distribution{or_short}.",

@@ -655,9 +655,9 @@ def test_slow_chains_of_one_distribution_are_not_said_to_differ():
     details = []
     for _ in range(10):
         x = autoregressive(generator, 0.95, (40, 500)).reshape(10, 4, 500).transpose(1, 2, 0)
-        details += [f for f in check({"x": x}) if f.title == "Chains that disagree" and f.severity == "warning"]
-    assert details
-    assert all(f.detail.endswith(short) for f in details)
+        details += [f.detail for f in check({"x": x}) if f.title == "Chains that disagree"]
+    assert len(details) >= 5
+    assert np.mean([detail.endswith(short) for detail in details]) >= 0.9
     x[0] += 5 * x.std()
     (finding,) = (f for f in check({"x": x}) if f.title == "Chains that disagree")
     assert finding.detail.endswith("reached the same distribution.")
