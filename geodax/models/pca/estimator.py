@@ -81,8 +81,8 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
             The fitted estimator.
 
         Raises:
-            ValueError: For data that cannot be fitted: fewer than two rows, fewer columns than components, a
-                column without any value, infinite cells.
+            ValueError: For data that cannot be fitted: fewer than two rows, fewer columns than components, as
+                many components as describe the table exactly, a column without any value, infinite cells.
         """
         standardised = self.prepare(X)
         seed = seed_of("BayesianPCA", self.random_state)
