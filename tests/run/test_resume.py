@@ -755,7 +755,7 @@ class TestNoRoom:
             patch.setattr(ZarrDraws, "write", fill_up)
             with pytest.raises(StorageError, match=r"Draws from number 12 on could not .*No space left") as found:
                 sample(key, tmp_path)
-        assert "make room and resume" in str(found.value)
+        assert "Make room and resume" in str(found.value)
         np.testing.assert_array_equal(position(found.value.draws), expected[:, :12])
         np.testing.assert_array_equal(position(sample(key, tmp_path)), expected)
 
