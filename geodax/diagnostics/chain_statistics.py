@@ -17,6 +17,7 @@ Order = Int[np.ndarray, "variable place"]
 
 LARGEST_RHAT = 1.01
 LARGEST_BOUND = 1.05  # an R-hat that is reported whatever the effective draws
+_MOST_BY_CHANCE = 1.3  # R-hat of ranks grows little beyond it, however far apart the chains are
 _FALSE_ALARMS = 0.01  # fraction of checks of independent draws that may report that chains disagree
 
 
@@ -230,19 +231,22 @@ def rhat_bounds(
     num_chains: int,
     num_draws: int,
     num_superchains: int | None,
-    largest: float = LARGEST_BOUND,
-) -> Float[np.ndarray, " number"]:
+) -> tuple[Float[np.ndarray, " number"], Float[np.ndarray, " number"]]:
     """The bound for each R-hat, such that the maximum over all exceeds it at most once in a hundred checks.
 
-    However few the effective draws are, it is at most ``largest``, or that of independent draws.
+    Returns:
+        The bounds, and those that more of the values may reach by chance, as the effective draws are few.
     """
     false_alarms = _FALSE_ALARMS / (2 * max(1, int(np.isfinite(rhats).sum())))  # each is the maximum of two
     if num_superchains is not None:
         size = num_chains * num_draws // num_superchains
         least = np.sqrt(1 + _largest_ratio(num_superchains, size, false_alarms) / size)  # or less
-        return np.full(len(rhats), max(LARGEST_RHAT, float(least)))
+        bounds = np.full(len(rhats), max(LARGEST_RHAT, float(least)))
+        return bounds, bounds
     num_groups, size = 2 * num_chains, num_draws // 2
     effective = effective_draws / num_groups
     effective = np.clip(np.where(np.isnan(effective), size, effective), 2, max(size, 2))
-    by_effect = np.minimum(rhat_bound(num_groups, size, effective, false_alarms), largest)
-    return np.maximum(by_effect, max(LARGEST_RHAT, float(rhat_bound(num_groups, size, size, false_alarms))))
+    by_effect = rhat_bound(num_groups, size, effective, false_alarms)
+    least = max(LARGEST_RHAT, float(rhat_bound(num_groups, size, size, false_alarms)))
+    bounds, by_chance = (np.maximum(np.minimum(by_effect, most), least) for most in (LARGEST_BOUND, _MOST_BY_CHANCE))
+    return bounds, by_chance

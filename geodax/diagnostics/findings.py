@@ -55,7 +55,6 @@ __all__ = [
     "summarize",
 ]
 
-_LARGEST_BY_CHANCE = 1.3  # R-hat of ranks grows little beyond it, however far apart the chains are
 _SMALLEST_ESS_PER_CHAIN = 100
 _SMALLEST_E_BFMI = 0.3
 _E_BFMI_OF_FUNNELS = 0.5  # below, and the acceptance rate falls with one number
@@ -126,9 +125,8 @@ def check(
         rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
         findings += equal_but_for_rounding(draws, stats, rows)
         rhats, sizes = rhats_with_sizes(draws, rows)
-        numbers = rhats, sizes, num_chains, num_draws, num_superchains
-        bounds, by_chance = rhat_bounds(*numbers), rhat_bounds(*numbers, largest=_LARGEST_BY_CHANCE)
-        findings += [*_disagreeing_chains(rows, num_chains, draws, bounds, by_chance), *cut_angles(draws, rows)]
+        bounds = rhat_bounds(rhats, sizes, num_chains, num_draws, num_superchains)
+        findings += [*_disagreeing_chains(rows, num_chains, draws, *bounds), *cut_angles(draws, rows)]
         if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
             findings += _few_effective_draws(rows, num_superchains, "superchain")
         elif num_draws >= FEW_DRAWS:
@@ -326,12 +324,13 @@ def _disagreeing_chains(
     by_chance: Float[np.ndarray, " row"],
 ) -> Iterator[Finding]:
     high = sorted(
-        ((row, bound) for row, bound in zip(rows, bounds, strict=True) if row.rhat > bound),
-        key=lambda pair: -pair[0].rhat,
+        (numbers for numbers in zip(rows, bounds, by_chance, strict=True) if numbers[0].rhat > numbers[1]),
+        key=lambda numbers: -numbers[0].rhat,
     )
     if num_chains < 2 or not high:
         return
-    bound, high = min(bound for _, bound in high), [row for row, _ in high]
+    is_slow = all(row.rhat <= most for row, _, most in high)
+    bound, high = min(bound for _, bound, _ in high), [row for row, _, _ in high]
     advice = "Continue with a longer warm-up, and compare the chains: are they in different modes" + in_python(
         ", or does a variable lack a proper prior?", "?"
     )
@@ -354,7 +353,6 @@ def _disagreeing_chains(
     listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
     reason = f" (not {LARGEST_RHAT}: so few effective draws differ by chance)"
     limit = f"{bound:.3f}{reason}" if bound > LARGEST_RHAT else f"{LARGEST_RHAT}"
-    is_slow = all(row.rhat <= most for row, most in zip(rows, by_chance, strict=True) if row in high)
     or_short = ", or have too few effective draws to tell" if is_slow else ""
     yield Finding(
         "severe" if high[0].rhat > 1.1 else "warning",

@@ -508,6 +508,7 @@ def test_columns_with_names_are_those_of_the_fit(fitted, data):
             wrong()
 
 
+@pytest.mark.thorough
 def test_columns_of_a_view_computed_from_others():
     """With no noise left in a view, its posterior is not proper, and chains would run to the edge of what they can count."""
     generator = np.random.default_rng(0)
@@ -519,9 +520,10 @@ def test_columns_of_a_view_computed_from_others():
         with pytest.raises(
             ValueError, match=rf"in group 'b', view {place} has 3 columns, of which 1 are .* leave such"
         ):
-            model.prepare(views, labels)
-    model.prepare([parts[:, :2], other], labels)
-    model.prepare([np.column_stack([parts, generator.standard_normal((60, 2))]), other], labels)
+            model.fit(views, labels)
+    more = np.column_stack([parts, generator.standard_normal((60, 2))])
+    for first in (parts[:, :2], more):
+        assert np.all(model.fit([first, other], labels).posterior_["posterior"]["noise_1"].values > 0)
 
 
 @pytest.mark.thorough

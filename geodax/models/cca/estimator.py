@@ -97,6 +97,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
             ValueError: If data or options are invalid.
         """
         data, filled, estimate = self.prepare(X, groups)
+        self._require_noise(filled)
         pooling = cca_pooling.checked_pooling(_OWNER, self.pooling)
         prior = CCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale, self.spread_prior_scale)
         seed = seed_of("HierarchicalCCA", self.random_state)
@@ -269,13 +270,13 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         self.center_, self.spread_, self.groups_, self.view_names_ = units
         rows = units.rows(_OWNER, {1: views.first, 2: views.second}, labels)
         filled = density.grouped_rows(fill_missing(rows.with_missing()), rows.places)
-        self._require_noise(filled, n_1)
         estimate = cca_pooling.pooled_estimate(filled, n_1, sizes, self.reference)
         self.reference_ = estimate.frames
         return density.grouped_rows(rows.with_missing(), rows.places), filled, estimate
 
-    def _require_noise(self, data: density.GroupedRows, n_1: int) -> None:
+    def _require_noise(self, data: density.GroupedRows) -> None:
         """Refuse loadings that describe a view of a group exactly: then the posterior of its noise is not proper."""
+        n_1 = len(self.view_names_[0])
         for v, (view, k) in enumerate(((slice(n_1), self.n_view_1), (slice(n_1, None), self.n_view_2)), start=1):
             rank = num_directions(np.linalg.eigvalsh(data.scatter[:, view, view]))
             size, n = self.n_shared + k, data.scatter[:, view, view].shape[-1]
