@@ -31,8 +31,8 @@ from geodax.models.cca.pooling import CCAPrior
 from geodax.models.cca.signs import Frames, with_identified
 from geodax.models.missing import fill_missing
 from geodax.models.options import require_positive, run_options, seed_of
-from geodax.models.pca.density import num_directions
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_rows, pooled, require_count
+from geodax.models.principal_axes import num_directions
 from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.run.sample import sample
 

@@ -48,11 +48,11 @@ from geodax.geometry.transforms import Givens
 from geodax.geometry.transforms.rotations import num_angles
 from geodax.models.cca.density import CCAParameters, GroupedRows, log_likelihood
 from geodax.models.cca.signs import FRAMES, Frames
+from geodax.models.principal_axes import LEAST_NOISE
 
 Pooling = Literal["hierarchical", "separate", "complete"]
 POOLINGS: tuple[Pooling, ...] = ("hierarchical", "separate", "complete")
 
-_LEAST_NOISE = 1e-7  # relative to its prior; below it the likelihood of rows with missing cells loses its digits
 _SCALES = ("shared_scale_1", "shared_scale_2", "own_scale_1", "own_scale_2", "noise_1", "noise_2")
 
 
@@ -189,7 +189,7 @@ def log_density(data: GroupedRows, shape: Layout, prior: CCAPrior) -> LogDensity
                 total = total + chart.log_volume(position["common"][span])
             total = total - 0.5 * jnp.sum(position["deviations"] ** 2)
             total = total + jnp.sum(log_spreads - 0.5 * (jnp.exp(log_spreads) / prior.spread_scale) ** 2)
-        return jnp.where(jnp.min(relative[:, -2:]) > _LEAST_NOISE, total, -jnp.inf)
+        return jnp.where(jnp.min(relative[:, -2:]) > LEAST_NOISE, total, -jnp.inf)
 
     return logdensity_fn
 

@@ -26,11 +26,7 @@ from jaxtyping import Bool, Float, Int
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax._wording import argument
 from geodax.geometry.linalg import cholesky, solve_lower
-from geodax.run.signals import interruptible
-
-_SMALL_TABLE = 1 << 20  # cells
-_NOTHING_LEFT = 1e-13  # relative variance of a direction in which there is nothing but rounding errors
-_LEAST_NOISE = 1e-7  # relative to its prior; below it the likelihood of rows with missing cells loses its digits
+from geodax.models.principal_axes import LEAST_NOISE, num_exact, num_exact_of, principal_axes
 
 
 class PPCAPrior(NamedTuple):
@@ -141,7 +137,7 @@ def log_density(data: Observations, prior: PPCAPrior) -> LogDensity:
         if len(data.rows):
             log_likelihood = log_likelihood + _incomplete_log_likelihood(theta, data)
         return jnp.where(
-            theta.noise > _LEAST_NOISE * prior.noise_scale, log_prior + log_jacobian + log_likelihood, -jnp.inf
+            theta.noise > LEAST_NOISE * prior.noise_scale, log_prior + log_jacobian + log_likelihood, -jnp.inf
         )
 
     return logdensity_fn
@@ -273,60 +269,11 @@ def simulate(key: PRNGKey, theta: PPCAParameters, num_rows: int) -> Float[Array,
     return jnp.asarray(theta.mean[None, :] + scores @ theta.components.T + noise)
 
 
-class PrincipalAxes(NamedTuple):
-    """Orthonormal eigenvectors of a scatter matrix and their eigenvalues.
-
-    Attributes:
-        axes: Eigenvectors with the largest eigenvalues first, n x k; k is n, or the number of rows if that is smaller.
-        squares: Their eigenvalues.
-    """
-
-    axes: Float[np.ndarray, "n k"]
-    squares: Float[np.ndarray, " k"]
-
-
-def principal_axes(centred: Float[np.ndarray, "rows n"]) -> PrincipalAxes:
-    """Compute principal axes of centred data; the cost grows as the table size times its smaller side.
-
-    Args:
-        centred: The data, without missing cells.
-
-    Returns:
-        The axes.
-    """
-    rows, n = centred.shape
-    if rows < n or centred.size <= _SMALL_TABLE:
-        _, singular, axes = interruptible(np.linalg.svd, centred, full_matrices=False)
-        return PrincipalAxes(axes.T, singular**2)
-    squares, axes = interruptible(np.linalg.eigh, centred.T @ centred)
-    return PrincipalAxes(axes[:, ::-1], np.clip(squares[::-1], 0.0, None))
-
-
 class StartingScales(NamedTuple):
     """Scales and noise of the classical solution, in the coordinates of the sampler."""
 
     log_gaps: Float[np.ndarray, " p"]
     log_noise: float
-
-
-def num_directions(squares: Float[np.ndarray, "*batch k"]) -> Int[np.ndarray, "*batch"]:
-    """Count the eigenvalues of scatter matrices that are more than rounding errors."""
-    return np.asarray(np.sum(squares > _NOTHING_LEFT * squares.max(axis=-1, keepdims=True, initial=0.0), axis=-1))
-
-
-def num_exact(squares: Float[np.ndarray, " k"], num_rows: int, n: int) -> int:
-    """Compute the number of components that describe the rows exactly; n if columns are not computed from others."""
-    rank = int(num_directions(squares))
-    return rank if rank < min(n, num_rows - 1) else n
-
-
-def num_exact_of(data: Float[np.ndarray, "rows n"]) -> int:
-    """Compute the number of components that describe the rows without missing cells exactly."""
-    complete = data[~np.isnan(data).any(axis=1)]
-    if len(complete) < 2:
-        return data.shape[1]
-    complete -= complete.mean(axis=0)
-    return num_exact(principal_axes(complete)[1], *complete.shape)
 
 
 def require_noise(exact: int, n: int, num_components: int) -> None:

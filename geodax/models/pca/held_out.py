@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from geodax.models.pca.density import num_exact_of, principal_axes
+from geodax.models.principal_axes import num_exact_of, principal_axes
 
 MOST_COMPONENTS = 20
 """Largest number of components that is tried."""

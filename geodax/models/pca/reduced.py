@@ -28,7 +28,8 @@ from jaxtyping import Float
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.models.pca import density as ppca
-from geodax.models.pca.density import PPCAParameters, PPCAPrior, principal_axes, starting_scales
+from geodax.models.pca.density import PPCAParameters, PPCAPrior, require_noise, starting_scales
+from geodax.models.principal_axes import num_exact, principal_axes
 
 _MANY_COLUMNS = 256  # from here on products with the scatter matrix dominate the cost
 _CENTRED = 1e-8
@@ -192,7 +193,7 @@ def starting_points(
     """
     (n, r), p = data.basis.shape, num_components
     extra = p if r < n else 0
-    ppca.require_noise(ppca.num_exact(data.squares, int(data.num_rows), n), n, p)
+    require_noise(num_exact(data.squares, int(data.num_rows), n), n, p)
     scales = starting_scales(data.squares, int(data.num_rows), n, p)
 
     def start(key: PRNGKey) -> Position:
