@@ -32,6 +32,14 @@ def test_text_is_categories_where_its_values_repeat(cells, levels):
     assert found_levels(np.array(cells)) == levels
 
 
+def test_values_of_many_rows_are_categories_however_many():
+    assert found_levels(np.repeat(np.arange(300).astype(str), 30)) == []
+    assert len(found_levels(np.repeat(np.arange(300).astype(str), 200))) == 300
+    found = found_levels(np.repeat(np.arange(2_000).astype(str), 100))
+    assert len(found) == 251  # 50 million cells of 200,000 rows
+    assert found[-1] == OTHER
+
+
 def test_unknown_values_are_others_or_missing():
     labels = {"x": np.array(["a", "q", ""]), "y": np.array(["u", "q", "v"])}
     found = indicators(labels, [("x", "a"), ("x", OTHER), ("y", "u"), ("y", "v")], 3)

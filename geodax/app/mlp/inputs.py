@@ -10,7 +10,7 @@ from geodax.data.errors import TableError, counted
 
 OTHER = "(other)"
 """The category of all values that are too rare for one of their own."""
-_MOST_CATEGORIES = 100
+_MANY_CATEGORIES, _MOST_CATEGORIES, _ROWS_OF_EACH, _MOST_CELLS = 100, 1_000, 100, 50_000_000
 _MANY_ROWS, _LEAST_OF_MANY, _LEAST_OF_FEW = 30, 3, 2  # rows of a category
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
 _CODE = re.compile(r"(.*[\W_])?(?i:ids?|codes?|zip|zipcode|postcode|plz|fips|sku|isbn|phone|number|no|nr)|.*[a-z]I[dD]")
@@ -34,11 +34,12 @@ def asked_levels(path: Path, name: str, labels: np.ndarray) -> list[str]:
     """
     present = labels[labels != ""]
     levels = np.unique(present).tolist()
-    if not 2 <= len(levels) <= min(_MOST_CATEGORIES, max(2, len(present) // 2)):
+    most = _room(len(present))
+    if not 2 <= len(levels) <= min(most, max(2, len(present) // 2)):
         such = f", such as {levels[0]!r}" if levels else ""
         raise TableError(
             f"{path}: column {name!r} has {counted(len(levels), 'different value')} in {len(present)} rows{such}. "
-            f"--categories expects 2 to {_MOST_CATEGORIES} values, and at least twice as many rows."
+            f"--categories expects 2 to {most} values, and at least twice as many rows."
         )
     return levels
 
@@ -50,16 +51,23 @@ def found_levels(labels: np.ndarray) -> list[str]:
         labels: Its cells, empty where one is missing.
 
     Returns:
-        The values of at least 3 rows (2 of less than 30 rows), if these are half of all rows, and :data:`OTHER` if
-        there are others; at most 100.
+        The values of at least 3 rows (2 of less than 30 rows), at most 100 or one for each 100 rows, and :data:`OTHER`
+        if there are others; none if these are less than half of all rows and all values have less than 100 rows each.
     """
     levels, counts = np.unique(labels[labels != ""], return_counts=True)
-    total = counts.sum()
+    total = int(counts.sum())
     is_often = counts >= (_LEAST_OF_MANY if total >= _MANY_ROWS else _LEAST_OF_FEW)
-    chosen = [k for k in np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES] if is_often[k]]
-    if len(levels) < 2 or 2 * counts[chosen].sum() < total:
+    most = max(_MANY_CATEGORIES, min(total // _ROWS_OF_EACH, _room(total)))
+    chosen = [k for k in np.argsort(-counts, kind="stable")[:most] if is_often[k]]
+    are_names = 2 * counts[chosen].sum() < total < _ROWS_OF_EACH * len(levels)
+    if len(levels) < 2 or are_names:
         return []
     return [*sorted(levels[chosen].tolist()), *[OTHER] * (len(chosen) < len(levels))]
+
+
+def _room(num_rows: int) -> int:
+    """Return the largest number of categories, whose columns of 0 and 1 fit into memory."""
+    return max(_MANY_CATEGORIES, min(_MOST_CATEGORIES, _MOST_CELLS // max(num_rows, 1)))
 
 
 def levels_of(categories: Pairs, name: str) -> list[str]:
@@ -79,13 +87,14 @@ def indicators(cells: Mapping[str, np.ndarray], categories: Pairs, num_rows: int
         The columns; NaN in all of a column's categories where its cell is missing, or has an unknown value and there
         is no category for others.
     """
-    columns = []
-    for name, level in categories:
-        labels, is_new = cells[name], unknown(cells[name], levels_of(categories, name))
-        is_in = (labels == level) | (is_new & (level == OTHER))
-        has_other = (name, OTHER) in categories
-        columns.append(np.where((labels == "") | (is_new & (not has_other)), np.nan, is_in))
-    return np.array(columns, float).reshape(len(categories), num_rows).T
+    found = np.zeros((num_rows, len(categories)))
+    for name in dict.fromkeys(name for name, _ in categories):
+        places = {level: k for k, (column, level) in enumerate(categories) if column == name}
+        values, which = np.unique(cells[name], return_inverse=True)
+        own = np.array([-1 if v == "" else places.get(str(v), places.get(OTHER, -1)) for v in values], int)[which]
+        found[own >= 0, own[own >= 0]] = 1.0
+        found[np.ix_(own < 0, list(places.values()))] = np.nan
+    return found
 
 
 def unknown(labels: np.ndarray, levels: Sequence[str]) -> np.ndarray:

@@ -16,7 +16,7 @@ class CCAOptions:
         num_warmup: Warm-up iterations.
         num_samples: Number of draws kept per chain.
         num_chains: Number of chains.
-        target_acceptance_rate: Acceptance rate targeted by warm-up; at 0.9, few small groups give 1 % to 6 % divergences.
+        target_acceptance_rate: Acceptance rate targeted by warm-up; at 0.9 small groups give divergences.
         mean_prior_scale: Prior standard deviation of the means, in standardised units.
         scale_prior_scale: Scale of the half-normal prior of the scales, over the root of the number of columns.
         noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
