@@ -99,8 +99,8 @@ class DrawnState(NamedTuple):
 class LaplacePosterior(AbstractWhole):
     """Normal posterior over dense layers of a network, made by :func:`~geodax.nn.laplace_posterior`.
 
-    :func:`equinox.tree_serialise_leaves` saves it; ``equinox.tree_deserialise_leaves(path, like)`` reads it into one that
-    :func:`~geodax.nn.laplace_posterior` makes with the same arguments, for any network of that structure and any rows.
+    :func:`equinox.tree_serialise_leaves` saves it, and :func:`equinox.tree_deserialise_leaves` reads it into one that
+    :func:`~geodax.nn.laplace_posterior` makes with the same arguments for an untrained network and any rows.
 
     Attributes:
         network: The trained network, the mean.
