@@ -54,8 +54,8 @@ def with_adapted(states: Any, fields: tuple[str, ...], earlier: Any) -> Any:
     """
     if not fields:
         raise TypeError(
-            "sample: warm_start is for hmc, nuts and microcanonical samplers without a step_size; this one has nothing to "
-            "tune that an earlier run can give. Construct it with the step_size in the sample_stats of that run."
+            "sample: warm_start is for hmc, nuts and microcanonical samplers without a step_size; this one has nothing "
+            "to tune that an earlier run can give. Construct it with the step_size in the sample_stats of that run."
         )
     found = _group_of(earlier)
     changed = {}
