@@ -23,6 +23,7 @@ from geodax.sgmcmc.metrics import AbstractMetric
 from geodax.sgmcmc.metrics.base import require_real
 from geodax.sgmcmc.precision import scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
+from geodax.vi.positions import require_free
 
 
 class LangevinState(NamedTuple):
@@ -102,6 +103,7 @@ def langevin(
 
     def init(params: PyTree) -> LangevinState:
         require_real("langevin", params)
+        require_free("langevin", params)
         return LangevinState(metric.init(params), key, jnp.zeros((), jnp.int32))
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, LangevinState]:

@@ -16,7 +16,7 @@ from geodax.nn.adapters import ADAPTERS, AdaptedLinear, is_dense, weight_of, wit
 from geodax.nn.priors import VALUE, Pattern, meets
 
 _OWNER = "adapt"
-_NORMS = (eqx.nn.LayerNorm, eqx.nn.RMSNorm)
+_NORMS = (eqx.nn.LayerNorm, eqx.nn.RMSNorm, eqx.nn.WeightNorm, eqx.nn.SpectralNorm)  # with the layers in them
 
 
 class _Frozen:

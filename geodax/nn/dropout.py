@@ -26,11 +26,11 @@ from jaxtyping import Float
 from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.convolve import convolve
-from geodax.nn.layers import check_sizes, kernel_sides, prior_variances, side_padding
+from geodax.nn.layers import Sized, check_sizes, kernel_sides, prior_variances, side_padding
 from geodax.vi.modules import AbstractVariational
 
 
-class DropoutLinear(AbstractVariational):
+class DropoutLinear(AbstractVariational, Sized):
     """A dense layer whose inputs are dropped at random, during training and prediction.
 
     Args:

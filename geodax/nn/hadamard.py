@@ -36,7 +36,7 @@ from jaxtyping import Float
 from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.hadamard import fwht, hadamard_size
-from geodax.nn.layers import check_sizes
+from geodax.nn.layers import Sized, check_sizes
 from geodax.vi.families import AbstractFamily, DiagonalGaussian, gaussian
 from geodax.vi.flows import planar
 from geodax.vi.modules import AbstractVariational
@@ -143,6 +143,11 @@ class HadamardWeight(eqx.Module):
         s1, s2 = cast(tuple[Array, Array], (self.s1, self.s2))
         return s1, self.g.location if key is None else self.g.sample(key), s2
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+        return self.out_features, self.in_features
+
     def apply(self, x: Float[Array, "... in_features"], key: PRNGKey | None = None) -> Float[Array, "... out_features"]:
         """Multiply one or several vectors by the same random matrix.
 
@@ -192,7 +197,7 @@ class HadamardWeight(eqx.Module):
         return total
 
 
-class WHVILinear(AbstractVariational):
+class WHVILinear(AbstractVariational, Sized):
     """A dense layer with a Walsh-Hadamard weight, of any size.
 
     Called with a key, the layer draws its weight for that example; without one, it applies the mean weight (with flows,

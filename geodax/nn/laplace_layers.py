@@ -36,6 +36,7 @@ from geodax.nn.evidence import maximum, unbounded, warn_if_vague
 from geodax.nn.gauss_newton import Block, Taps, blocks_of, traces, weighted_sum
 from geodax.nn.likelihoods import WithNoise, apply_network
 from geodax.nn.linearised import linearised
+from geodax.nn.structure import geometry, is_structured
 from geodax.vi.dense import extended, layers_at, matrix_of, replaced, with_matrix
 from geodax.vi.families import normal
 from geodax.vi.modules import AbstractWhole
@@ -98,6 +99,9 @@ class DrawnState(NamedTuple):
 class LaplacePosterior(AbstractWhole):
     """Normal posterior over dense layers of a network, made by :func:`~geodax.nn.laplace_posterior`.
 
+    :func:`equinox.tree_serialise_leaves` saves it, and :func:`equinox.tree_deserialise_leaves` reads it into one that
+    :func:`~geodax.nn.laplace_posterior` makes with the same arguments for an untrained network and any rows.
+
     Attributes:
         network: The trained network, the mean.
         blocks: Gauss-Newton matrices, one a layer, or one in all for full precision; at unit noise, or at that of the
@@ -118,7 +122,7 @@ class LaplacePosterior(AbstractWhole):
     log_noise: Float[Array, "*targets"] | None
     misfit: Float[Array, "*targets"]
     shares: Any
-    num_targets: float = eqx.field(static=True)
+    num_targets: float  # saved with the arrays
     is_joint: bool = eqx.field(static=True)
     places: tuple[int, ...] = eqx.field(static=True)
 
@@ -147,7 +151,11 @@ class LaplacePosterior(AbstractWhole):
             arrays = eqx.filter(network, eqx.is_inexact_array)
             return DrawnState(arrays, self.log_prob(arrays))
 
-        return SamplingAlgorithm(state, lambda key, previous: (state(self.sample(key)), {}))
+        # orthonormal weights of other layers stay where they are
+        arrays = eqx.filter(self.network, eqx.is_inexact_array)
+        is_curved = any(map(is_structured, jax.tree.leaves(arrays, is_leaf=is_structured)))
+        manifold = geometry(arrays) if is_curved else None
+        return SamplingAlgorithm(state, lambda key, previous: (state(self.sample(key)), {}), manifold=manifold)
 
     def log_prob(self, position: Position) -> Scalar:
         """Compute the log density of the layers of a network."""

@@ -31,6 +31,22 @@ from geodax.nn.singular_values import SingularValues, ordered_scales
 from geodax.nn.structure import AbstractStructured
 
 
+class Sized(eqx.Module):
+    """A dense layer with random weights that has its sizes as attributes, as Equinox's have."""
+
+    weight: eqx.AbstractVar[Any]
+
+    @property
+    def in_features(self) -> int:
+        """Number of inputs."""
+        return getattr(self.weight, "location", self.weight).shape[-1]
+
+    @property
+    def out_features(self) -> int:
+        """Number of outputs."""
+        return getattr(self.weight, "location", self.weight).shape[-2]
+
+
 class OrthogonalLinear(AbstractStructured):
     """A dense layer whose weight has orthonormal rows or columns.
 

@@ -25,12 +25,12 @@ from jaxtyping import Float
 from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.convolve import convolve
-from geodax.nn.layers import check_sizes, kernel_sides, prior_variances, side_padding
+from geodax.nn.layers import Sized, check_sizes, kernel_sides, prior_variances, side_padding
 from geodax.vi.families import DiagonalGaussian, FullGaussian, normal
 from geodax.vi.modules import AbstractLocal, AbstractVariational
 
 
-class AbstractLocalLinear(AbstractLocal):
+class AbstractLocalLinear(AbstractLocal, Sized):
     """A dense layer that draws its output for one vector, or its weights."""
 
     local: eqx.AbstractVar[bool]
@@ -271,7 +271,7 @@ class MeanFieldConv2d(AbstractVariational):
         return _kl(self)
 
 
-class DrawnLinear(eqx.Module):
+class DrawnLinear(Sized):
     """A dense layer with drawn weights.
 
     Attributes:

@@ -20,6 +20,7 @@ from geodax.nn.mean_field import MeanFieldConv2d, MeanFieldLinear
 from geodax.nn.priors import Priors
 from geodax.nn.structure import is_structured
 from geodax.vi.dense import has_weight
+from geodax.vi.stand_ins import AbstractStandIn
 
 _KINDS = {
     "whvi": (WHVILinear, WHVIConv2d),
@@ -30,7 +31,7 @@ _LAYERS = (WHVILinear, WHVIConv2d, MeanFieldLinear, MeanFieldConv2d, DropoutLine
 INFERENCES = tuple(_KINDS)
 
 
-class FirstOutput(eqx.Module):
+class FirstOutput(AbstractStandIn):
     """A layer with one output, returned as a scalar."""
 
     layer: Any
@@ -40,7 +41,7 @@ class FirstOutput(eqx.Module):
         return self.layer(x, key=key)[0]
 
 
-class ScalarInput(eqx.Module):
+class ScalarInput(AbstractStandIn):
     """A layer with one input, applied to a scalar."""
 
     layer: Any

@@ -171,8 +171,8 @@ def sample(
             f"sample: this sampler trains or tunes its step size during warm-up, but {argument('num_warmup')} is 0; "
             "500 to 1,000 is usual"
             + in_python(
-                "; or give the warm_start of an earlier run, or construct the sampler with a step_size, and without "
-                "training"
+                ("; or give the warm_start of an earlier run" if description_of(algorithm).adapted else "")
+                + "; or construct the sampler with a step_size, and without training"
             )
             + "."
         )

@@ -53,7 +53,10 @@ def with_adapted(states: Any, fields: tuple[str, ...], earlier: Any) -> Any:
         ValueError: If it has other values, or of other shapes.
     """
     if not fields:
-        raise TypeError("sample: warm_start needs a sampler that is tuned in warm-up; this one has nothing to tune.")
+        raise TypeError(
+            "sample: warm_start is for hmc, nuts and microcanonical samplers without a step_size; this one has nothing "
+            "to tune that an earlier run can give. Construct it with the step_size in the sample_stats of that run."
+        )
     found = _group_of(earlier)
     changed = {}
     for field in fields:

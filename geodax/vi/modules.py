@@ -82,15 +82,15 @@ class AbstractWhole(AbstractVariational):
         """Draw a position."""
 
 
-class Seeded(eqx.Module):
+class Seeded(AbstractStandIn):
     """A variational module with a default key."""
 
-    module: AbstractVariational
+    layer: AbstractVariational
     key: PRNGKey
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
         """Call the module."""
-        return self.module(x, key=self.key if key is None else key)
+        return self.layer(x, key=self.key if key is None else key)
 
 
 class Rows(eqx.Module):

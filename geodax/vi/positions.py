@@ -136,9 +136,12 @@ def _described_arrays(network: PyTree) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _is_on_manifold(node: object) -> bool:
-    """Whether a node has the methods of a :class:`geodax.nn.AbstractStructured`."""
+    """Whether a node has the methods of a :class:`geodax.nn.AbstractStructured`, and its arrays are not left out."""
     methods = (getattr(type(node), name, None) for name in ("manifolds", "structured_priors"))
-    return isinstance(node, eqx.Module) and all(map(callable, methods))
+    if not (isinstance(node, eqx.Module) and all(map(callable, methods))):
+        return False
+    structured: Any = node
+    return any(hasattr(getattr(structured, name), "shape") for name in structured.structured_priors())
 
 
 class GaussianOver(AbstractWhole):

@@ -18,7 +18,7 @@ class AbstractStandIn(eqx.Module):
         if any(map(eqx.is_array, jax.tree.leaves(value))):
             raise ValueError(
                 f"the network uses the array {name!r} of a layer ({type(self.layer).__name__}) outside its calls, as "
-                "weights that are tied by equinox.nn.Shared are. What the layer does is then more than its calls: "
-                "leave it out of where=, or use gx.sghmc or gx.vi.ivon, which take tied weights."
+                "equinox.nn.Shared (tied weights), WeightNorm and SpectralNorm do. What the layer does is then more "
+                "than its calls: leave it out of where=, or use gx.sghmc or gx.vi.ivon, which take such networks."
             )
         return value

@@ -188,3 +188,15 @@ def test_a_rate_that_is_too_large_is_seen_in_the_parameters(key, is_wrapped):
     first = np.argmin(is_finite)
     assert 100 < first < 300
     assert not is_finite[first:].any()
+
+
+def test_weights_on_manifolds_are_refused_where_they_would_move(key):
+    """Catches steps that take orthonormal weights off their manifold without a word."""
+    network = gx.nn.MLP(3, 2, widths=(3,), orthogonal=True, key=jax.random.key(0))
+    sampled = langevin(gx.metrics.Identity(), 1e-3, num_data=10, key=key)
+    with pytest.raises(ValueError, match=r"langevin: .*layers\.0 is a OrthogonalLinear, whose weights lie on a mani"):
+        sampled.init(network)
+    labels = jax.tree.map(lambda leaf: "still" if leaf.shape == (3, 3) else "sampled", network)
+    optimiser = optax.multi_transform({"sampled": sampled, "still": optax.set_to_zero()}, lambda _: labels)
+    updates, _ = optimiser.update(network, optimiser.init(network), network)
+    assert [bool((leaf == 0).all()) for leaf in jax.tree.leaves(updates)] == [True, False, False, False]

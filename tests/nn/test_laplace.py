@@ -487,3 +487,26 @@ def test_weights_that_keep_their_values_are_named(key):
     nn.laplace_posterior(network, nn.CategoricalLikelihood(), (x, y), where=lambda net: net.last)
     without = eqx.tree_at(lambda net: net.convolution, network, lambda x: jnp.concatenate([x, x[:, :1]], axis=1))
     nn.laplace_posterior(without, nn.CategoricalLikelihood(), (x, y))
+
+
+@pytest.mark.thorough
+def test_orthonormal_weights_of_other_layers_stay_where_they_are(key):
+    """Catches a sampler that is refused because of a layer that it does not move."""
+    key_data, key_network, key_draws = jax.random.split(key, 3)
+    network = nn.MLP(3, 3, widths=(4,), orthogonal=True, dtype=jnp.float64, key=key_network)
+    _, data = classifier(key_data)
+    fitted = nn.laplace_posterior(network, nn.CategoricalLikelihood(), data, where=lambda net: net.layers[-1])
+    draws = gx.sample(key_draws, fitted.sampler(), network, num_samples=5, num_chains=2, progress=False)["posterior"]
+    np.testing.assert_array_equal(draws["layers.0.weight"][1, 4], network.layers[0].weight)
+    assert len(np.unique(draws["layers.1.weight"][..., 0, 0])) == 10
+
+
+def test_saved_posterior_is_read_into_one_of_fewer_rows(key, tmp_path):
+    """Catches a number of observations taken from the posterior it is read into."""
+    data, _, model = linear_model(key)
+    fitted = nn.laplace_posterior(model, nn.GaussianLikelihood(None), data)
+    eqx.tree_serialise_leaves(tmp_path / "fitted.eqx", fitted)
+    other = nn.laplace_posterior(model, nn.GaussianLikelihood(None), jax.tree.map(lambda rows: rows[:3], data))
+    again = eqx.tree_deserialise_leaves(tmp_path / "fitted.eqx", other)
+    assert again.log_marginal_likelihood() == fitted.log_marginal_likelihood()
+    assert eqx.tree_equal(again.maximised(), fitted.maximised())

@@ -96,3 +96,18 @@ def test_equal_singular_values_have_finite_gaps():
 def test_what_cannot_be_is_refused(layer, options, message):
     with pytest.raises(ValueError, match=message):
         nn.orthogonalize(layer, **options)
+
+
+def test_layers_whose_weights_another_module_scales_are_left_alone():
+    """Catches weights that are neither orthonormal nor near the trained ones, and adapters that cannot be called."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    scaled = eqx.nn.WeightNorm(nn.Linear(4, 4, key=keys[0]))
+    network = eqx.nn.Sequential([scaled, nn.Linear(4, 2, key=keys[1])])
+    found = nn.orthogonalize(network)
+    assert found[0] is scaled
+    assert isinstance(found[1], nn.OrthogonalLinear)
+    adapted = nn.adapt(network, rank=1, key=keys[2])
+    assert list(adapted.adapters) == ["layers.1"]
+    np.testing.assert_array_equal(adapted(jnp.ones(4)), network(jnp.ones(4)))
+    with pytest.raises(ValueError, match=r"'layers\.0\.layer' is no dense layer"):
+        nn.orthogonalize(network, where="layers.0.layer")

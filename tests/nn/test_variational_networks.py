@@ -58,3 +58,27 @@ def test_a_layer_of_one_number():
     np.testing.assert_allclose(jax.vmap(mean)(x), jax.vmap(made)(x), rtol=1e-6)
     both = nn.variational(eqx.nn.Linear("scalar", "scalar", key=jax.random.key(0)), "whvi", key=jax.random.key(1))
     assert both(jnp.asarray(1.0)).shape == ()
+
+
+class Reshaping(eqx.Module):
+    first: eqx.nn.Linear
+    last: eqx.nn.Linear
+
+    def __call__(self, x):
+        hidden = self.first(x.reshape(self.first.in_features))
+        return self.last(hidden.reshape(self.first.out_features))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("inference", "local"), [("whvi", True), ("mean-field", True), ("mean-field", False), ("mc-dropout", True)]
+)
+def test_networks_read_the_sizes_of_their_layers(inference, local):
+    keys = jax.random.split(jax.random.key(0), 4)
+    network = Reshaping(
+        nn.Linear(4, 3, dtype=jnp.float32, key=keys[0]), nn.Linear(3, "scalar", dtype=jnp.float32, key=keys[1])
+    )
+    made = nn.variational(network, inference, key=keys[2], local=local)
+    x = jnp.ones((5, 2, 2), jnp.float32)
+    assert vi.predict(keys[3], made, x, num_samples=2).shape == (2, 5)
+    assert vi.sample_functions(jax.random.key(1), made, x, num_samples=2).shape == (2, 5)

@@ -145,3 +145,6 @@ def test_what_does_not_fit_is_refused():
     fixed = gx.nuts(lambda x: -0.5 * jnp.sum(x**2), step_size=0.1)
     with pytest.raises(TypeError, match="nothing to tune"):
         gx.sample(jax.random.key(1), fixed, position, warm_start=earlier, **options)
+    stochastic = gx.sghmc(lambda x: -0.5 * jnp.sum(x**2))
+    with pytest.raises(ValueError, match="500 to 1,000 is usual; or construct"):  # and no warm_start, which it refuses
+        gx.sample(jax.random.key(1), stochastic, position, num_samples=5, num_warmup=0, num_chains=2, progress=False)
