@@ -93,7 +93,7 @@ def indicators(cells: Mapping[str, np.ndarray], categories: Pairs, num_rows: int
         values, which = np.unique(cells[name], return_inverse=True)
         own = np.array([-1 if v == "" else places.get(str(v), places.get(OTHER, -1)) for v in values], int)[which]
         found[own >= 0, own[own >= 0]] = 1.0
-        found[np.ix_(own < 0, list(places.values()))] = np.nan
+        found[np.ix_(own < 0, np.array([*places.values()]))] = np.nan
     return found
 
 
