@@ -6,14 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from geodax.app import main
 from geodax.app.families import run_kind
-from geodax.app.network.contacts import hold_out_counts, read_contacts
+from geodax.app.network.contacts import ContactWindows, hold_out_counts, read_contacts
 from geodax.app.network.files import hold_out, read_adjacency, read_pairs
+from geodax.app.network.scores import contact_scores
 from geodax.app.tables.dialect import Dialect
 from geodax.data import TableError
 from geodax.models.eigenmodel.estimator import Eigenmodel
+from geodax.models.network.estimator import NetworkHMM
 
 _SMALL = ["--num-warmup", "40", "--num-samples", "30", "--num-chains", "2", "--no-progress"]
 
@@ -395,3 +398,22 @@ def test_contacts_that_the_rank_cannot_show_are_named(rank, tmp_path, capsys):
     assert (misfit is not None) == (rank == 1)
     if misfit is not None:
         assert "fraction of zeros" in misfit["detail"]
+
+
+def test_a_count_of_zero_where_many_contacts_are_sure_has_a_finite_score():
+    """Its probability is far below the rounding of 1, from which it must not be computed."""
+    rate = 60.0
+
+    class Sure(NetworkHMM):
+        def log_predictive(self, X, given):
+            y = X[:, *np.triu_indices(X.shape[1])]
+            return stats.poisson.logpmf(y[~np.isnan(y)], rate)
+
+        def expected_counts(self, X):
+            return np.full(X.shape, rate)
+
+    counts, is_test = np.full((6, 2, 2), rate), np.zeros((6, 2, 2), bool)
+    counts[2], counts[4], is_test[2:4] = 0.0, 0.0, True
+    found = contact_scores(ContactWindows(counts, ("a", "b"), np.arange(6.0), 1.0, (), is_test), Sure())
+    assert found["log score (contact)"]["network model"].value == pytest.approx(-rate / 2)
+    assert all(np.isfinite(score.value) for row in found.values() for score in row.values())

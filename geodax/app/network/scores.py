@@ -40,11 +40,11 @@ def contact_scores(data: ContactWindows, model: NetworkHMM) -> Scores:
     asked = np.where(data.is_test, data.counts, np.nan)
     none = model.log_predictive(np.where(data.is_test, 0.0, np.nan), data.fitted)
     expected = model.expected_counts(data.fitted)[:, rows, columns][is_test]
-    forecasts = {MODEL: (-np.expm1(none), model.log_predictive(asked, data.fitted), expected)}
+    forecasts = {MODEL: (none, model.log_predictive(asked, data.fitted), expected)}
 
     met, of_pair = (_of_pairs(np.where(np.isnan(fitted), np.nan, x)) for x in (fitted > 0, fitted))
     forecasts[PAIR] = (
-        np.broadcast_to(met, fitted.shape)[is_test],
+        np.log1p(-np.broadcast_to(met, fitted.shape)[is_test]),
         *_forecast(np.broadcast_to(of_pair, fitted.shape), fitted, is_test, y)[1:],
     )
     average = of_pair.mean()
@@ -54,13 +54,14 @@ def contact_scores(data: ContactWindows, model: NetworkHMM) -> Scores:
 
     scores = {
         "log score (contact)": {
-            name: held_out.mean(np.log(np.where(y > 0, p, 1 - p))) for name, (p, *_) in forecasts.items()
+            name: held_out.mean(np.where(y > 0, np.log(-np.expm1(none)), none))
+            for name, (none, *_) in forecasts.items()
         },
         "log score (count)": {name: held_out.mean(logs) for name, (_, logs, _) in forecasts.items()},
         "RMSE": {name: held_out.root_mean_squared_error(means, y) for name, (*_, means) in forecasts.items()},
     }
     if 0 < (y > 0).sum() < len(y):
-        scores = {"AUC": {name: held_out.roc_area(p, y > 0) for name, (p, *_) in forecasts.items()}} | scores
+        scores = {"AUC": {name: held_out.roc_area(-none, y > 0) for name, (none, *_) in forecasts.items()}} | scores
     return scores
 
 
@@ -72,11 +73,11 @@ def _of_pairs(values: np.ndarray) -> np.ndarray:
 def _forecast(
     means: np.ndarray, fitted: np.ndarray, is_test: np.ndarray, y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Probabilities of contacts, log probabilities of the counts y, and means of negative binomial forecasts."""
+    """Log probabilities of no contacts and of the counts y, and means of negative binomial forecasts."""
     is_fitted = ~np.isnan(fitted)
     known, mean = fitted[is_fitted], means[is_fitted]
     # the variance is mean + dispersion * mean^2
     dispersion = max(((known - mean) ** 2 - mean).sum() / (mean**2).sum(), _LEAST_DISPERSION)
     at = means[is_test]
     parameters = (1 / dispersion, 1 / (1 + dispersion * at))
-    return stats.nbinom.sf(0, *parameters), stats.nbinom.logpmf(y, *parameters), at
+    return stats.nbinom.logpmf(0, *parameters), stats.nbinom.logpmf(y, *parameters), at
