@@ -141,7 +141,8 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
     prior = gx.nn.Gaussian() if labels["prior"] == "gaussian" else gx.nn.HierarchicalHorseshoe()
     num_an_epoch = len(images.train) // config.batch_size
     rate = labels.get("rate") or _rates(labels)[_printed(metric)]
-    biases = ({None: STARTS[labels["prior"]]} | OTHER_STARTS[labels["prior"]])[labels.get("start")]
+    starts = {None: STARTS[labels["prior"]]} | OTHER_STARTS[labels["prior"]]
+    biases = labels.get("biases") or starts[labels.get("start")]
 
     def network(key: jax.Array) -> gx.nn.MLP:
         return gx.nn.MLP(784, 10, widths=(hidden, hidden), key=key)

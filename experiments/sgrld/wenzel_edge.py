@@ -5,24 +5,16 @@
 
 Table 4 of Yu, Hartmann, Williams and Klami (2023) has a learning rate of 0.75 for this setting, three times the
 identity's. Runs of a few epochs at it and around it, from three starts of the biases, with the settings of
-:mod:`experiments.sgrld.tables_1_2`. A run has diverged if it leaves the range of numbers, and is lost if its ensemble
-predicts no better than the ten classes' frequencies.
+:mod:`experiments.sgrld.tables_1_2`. A run has diverged if it leaves the range of numbers.
 """
 
 import dataclasses
-import math
 from pathlib import Path
 
-import jax
-import numpy as np
-
-import geodax as gx
-from experiments.common import classifiers
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import table
-from experiments.sgrld.networks import drawn, metric_of, run_sgrld
-from experiments.sgrld.tables_1_2 import NUM_TRAIN
+from experiments.sgrld import tables_1_2
 
 STARTS = ("zero", "uniform", "normal")
 
@@ -64,42 +56,14 @@ def pieces(config: Config) -> list[Labels]:
 
 def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder: Path) -> list[Figures]:
     """Runs of one setting."""
-
-    def network(key: jax.Array) -> gx.nn.MLP:
-        return gx.nn.MLP(784, 10, widths=(config.hidden, config.hidden), key=key)
-
-    images = classifiers.load(config.data, num_train=NUM_TRAIN)
-    return run_sgrld(
-        images,
-        lambda key: drawn(key, network, biases=labels["start"]),
-        gx.nn.Priors([("*", gx.nn.HierarchicalHorseshoe())]),
-        metric_of("Wenzel", 0.0, len(images.train) // config.batch_size),
-        learning_rate=labels["rate"],
-        seeds=seeds,
-        epochs=labels["epochs"],
-        batch_size=config.batch_size,
-        num_burn=config.num_burn,
-        thinning=config.thinning,
-        folder=folder,
-        looks=1,
-    )
+    setting = {"hidden": config.hidden, "prior": "horseshoe", "metric": "Wenzel", "alpha2": None, "start": None}
+    return tables_1_2.measure_seeds(config, labels | setting | {"biases": labels["start"]}, seeds, folder)
 
 
 def edge_table(record: Record) -> str:
-    """How many runs diverged or were lost, and the mean log probability of the others."""
-
-    def cell(rows: list[dict]) -> str:
-        if not rows:
-            return "not run"
-        found = np.asarray([row["log_p"] for row in rows if row["log_p"] is not None], np.float64)
-        kept = found[found > -math.log(10)]
-        parts = [f"{kept.mean():.3f}"] if len(kept) else []
-        parts += [f"{len(rows) - len(found)} of {len(rows)} diverged"] if len(found) < len(rows) else []
-        parts += [f"{len(found) - len(kept)} of {len(rows)} lost"] if len(kept) < len(found) else []
-        return ", ".join(parts)
-
+    """Mean log probability, and how many runs diverged."""
     lines = [
-        [f"{rate:g}", *(cell(record.rows(rate=rate, start=start)) for start in STARTS)]
+        [f"{rate:g}", *(tables_1_2.cell(record.rows(rate=rate, start=start), "log_p", 3) for start in STARTS)]
         for rate in record.config["rates"]
     ]
     return table(["learning rate", *(f"biases {start}" for start in STARTS)], lines)

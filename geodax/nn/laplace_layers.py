@@ -36,7 +36,7 @@ from geodax.nn.evidence import maximum, unbounded, warn_if_vague
 from geodax.nn.gauss_newton import Block, Taps, blocks_of, traces, weighted_sum
 from geodax.nn.likelihoods import WithNoise, apply_network
 from geodax.nn.linearised import linearised
-from geodax.nn.structure import geometry, is_structured
+from geodax.nn.structure import geometry
 from geodax.vi.dense import extended, layers_at, matrix_of, replaced, with_matrix
 from geodax.vi.families import normal
 from geodax.vi.modules import AbstractWhole
@@ -152,9 +152,7 @@ class LaplacePosterior(AbstractWhole):
             return DrawnState(arrays, self.log_prob(arrays))
 
         # orthonormal weights of other layers stay where they are
-        arrays = eqx.filter(self.network, eqx.is_inexact_array)
-        is_curved = any(map(is_structured, jax.tree.leaves(arrays, is_leaf=is_structured)))
-        manifold = geometry(arrays) if is_curved else None
+        manifold = geometry(eqx.filter(self.network, eqx.is_inexact_array))
         return SamplingAlgorithm(state, lambda key, previous: (state(self.sample(key)), {}), manifold=manifold)
 
     def log_prob(self, position: Position) -> Scalar:
