@@ -400,20 +400,20 @@ def test_contacts_that_the_rank_cannot_show_are_named(rank, tmp_path, capsys):
         assert "fraction of zeros" in misfit["detail"]
 
 
-def test_a_count_of_zero_where_many_contacts_are_sure_has_a_finite_score():
-    """Its probability is far below the rounding of 1, from which it must not be computed."""
-    rate = 60.0
+@pytest.mark.parametrize(("rate", "count", "expected"), [(60.0, 0.0, -60.0), (1e-20, 1.0, np.log(1e-20))])
+def test_scores_of_contacts_are_finite_where_the_probability_of_none_rounds(rate, count, expected):
+    """To 0 or to 1; that of the observed count is known."""
 
-    class Sure(NetworkHMM):
+    class Certain(NetworkHMM):
         def log_predictive(self, X, given):
             y = X[:, *np.triu_indices(X.shape[1])]
-            return stats.poisson.logpmf(y[~np.isnan(y)], rate)
+            return np.log(np.exp(stats.poisson.logpmf(y[~np.isnan(y)], rate)))
 
         def expected_counts(self, X):
             return np.full(X.shape, rate)
 
-    counts, is_test = np.full((6, 2, 2), rate), np.zeros((6, 2, 2), bool)
-    counts[2], counts[4], is_test[2:4] = 0.0, 0.0, True
-    found = contact_scores(ContactWindows(counts, ("a", "b"), np.arange(6.0), 1.0, (), is_test), Sure())
-    assert found["log score (contact)"]["network model"].value == pytest.approx(-rate / 2)
+    counts, is_test = np.full((6, 2, 2), 3.0), np.zeros((6, 2, 2), bool)
+    counts[2], counts[4], is_test[2] = count, 0.0, True
+    found = contact_scores(ContactWindows(counts, ("a", "b"), np.arange(6.0), 1.0, (), is_test), Certain())
+    assert found["log score (contact)"]["network model"].value == pytest.approx(expected)
     assert all(np.isfinite(score.value) for row in found.values() for score in row.values())

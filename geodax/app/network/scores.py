@@ -52,11 +52,13 @@ def contact_scores(data: ContactWindows, model: NetworkHMM) -> Scores:
     activity = (np.nansum(fitted, axis=1) + average) / (sums + average)
     forecasts[PRODUCT] = _forecast(of_pair * activity[:, None], fitted, is_test, y)
 
+    def of_contact(none: np.ndarray, logs: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore"):  # a tiny probability is lost in that of none, which rounds to 1
+            some = np.maximum(np.log(-np.expm1(none)), logs)
+        return np.where(y > 0, some, none)
+
     scores = {
-        "log score (contact)": {
-            name: held_out.mean(np.where(y > 0, np.log(-np.expm1(none)), none))
-            for name, (none, *_) in forecasts.items()
-        },
+        "log score (contact)": {name: held_out.mean(of_contact(*logs)) for name, (*logs, _) in forecasts.items()},
         "log score (count)": {name: held_out.mean(logs) for name, (_, logs, _) in forecasts.items()},
         "RMSE": {name: held_out.root_mean_squared_error(means, y) for name, (*_, means) in forecasts.items()},
     }
