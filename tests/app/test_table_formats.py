@@ -305,6 +305,9 @@ def test_reading_can_be_interrupted(write, after):
         (["31/12/2024 06:00", "01/01/2025 18:00"], [20088.25, 20089.75]),
         (["Dec 31, 2024", "Jan 1, 2025"], [20088, 20089]),
         (["2024/12/31", "2025/01/01"], [20088, 20089]),
+        (["2024-12", "2025-01"], [20058, 20089]),
+        (["Dec 2024", "Jan 2025"], [20058, 20089]),
+        (["2024Q4", "2025-Q1", "q2 2025"], [19997, 20089, 20179]),
         (["6:00", "18:30"], [0.25, 18.5 / 24]),
         (["6:00 AM", "6:30 PM"], [0.25, 18.5 / 24]),
     ],
@@ -320,6 +323,9 @@ def test_dates_that_can_mean_two_days_are_not_read(write):
     assert table.dropped["when"].startswith("dates whose day and month cannot be told apart, such as '01/02/2024'")
     assert dated(["Chevy 1500", "Ford 20"]) is None
     assert dated(["1.2.3", "4.5.6"]) is None
+    assert dated(["2009-10", "2010-11"]) is None  # seasons
+    assert read_table(write("x,season\n" + "".join(f"{k},20{k}-{k + 1}\n" for k in range(10, 30)))).text
+    assert read_table(write("x,part\n1,4711-01\n2,4711-02\n3,4711-99\n")).text
 
 
 def test_a_cell_that_is_no_date_among_dates_is_named(write):

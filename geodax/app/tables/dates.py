@@ -15,13 +15,16 @@ TIMES = "times as fractions of a day"
 _ISO = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
+_QUARTER = re.compile(r"([0-9]{4})[ -]?[Qq]([1-4])|[Qq]([1-4])[ /-]?([0-9]{4})")
 _LIKE = re.compile(
     r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{2,4}(?![0-9]).*|.*[^\W\d_]{3}.*[0-9]{2,4}.*|[0-9]{1,2}:[0-9]{2}\b.*"
+    rf"|[0-9]{{4}}[/-][0-9]{{2}}|{_QUARTER.pattern}"
 )
 _DAYS = (
     *("%Y/%m/%d", "%d.%m.%Y", "%d.%m.%y", "%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%m-%d-%Y", "%d-%m-%Y"),
     *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y", "%b-%d-%Y"),
 )
+_MONTHS = ("%Y-%m", "%Y/%m", "%b %Y", "%B %Y", "%b-%Y", "%b-%y")
 _CLOCK = ("%H:%M", "%H:%M:%S", "%I:%M %p")
 _FORMATS = (
     *((form, TIMES) for form in _CLOCK),
@@ -40,13 +43,14 @@ def dated(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
         The numbers and how they were read; None instead of the numbers, and the reason, if day and month cannot be
         told apart; None if the cells are not dates or times of one format.
     """
-    if not _are_mostly_dates(cells[:_TRIED]):
+    if not _are_mostly_dates(cells[:_TRIED]) or all(map(_is_season, cells)):
         return None
+    cells = [_QUARTER.sub(_first_month, cell) for cell in cells]
     if all(map(_ISO.fullmatch, cells)):
         times = _parsed(cells, "ISO8601")
         return None if times is None else (days(times), DATES)
     found = []
-    for form, kind in _FORMATS:
+    for form, kind in (*_FORMATS, *((form, DATES) for form in _MONTHS)):
         times = None if _parsed(cells[:_TRIED], form) is None else _parsed(cells, form)
         if times is not None:
             found.append((days(times, since=times.normalize() if kind == TIMES else None), kind))
@@ -56,7 +60,7 @@ def dated(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
 
 
 def not_dated(cells: Sequence[str]) -> np.ndarray | None:
-    """Find the cells that are no dates or times where most are, of one format.
+    """Find the cells that are no days or times where most are, of one format; months and quarters may be codes.
 
     Args:
         cells: The cells of a column.
@@ -85,6 +89,17 @@ def days(times, since=None):
 
 def _are_mostly_dates(head: Sequence[str]) -> bool:
     return 2 * sum(_LIKE.fullmatch(cell) is not None for cell in head) > len(head)
+
+
+def _is_season(cell: str) -> bool:
+    """Whether a cell is two years in a row, such as 2009-10, which is no month."""
+    years = re.fullmatch("([0-9]{4})[/-]([0-9]{2})", cell)
+    return years is not None and (int(years[1]) + 1) % 100 == int(years[2])
+
+
+def _first_month(quarter: re.Match) -> str:
+    year, number = quarter[1] or quarter[4], int(quarter[2] or quarter[3])
+    return f"{year}-{3 * number - 2:02d}"
 
 
 def _times(cells: Sequence[str], form: str):
