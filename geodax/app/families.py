@@ -89,6 +89,7 @@ class LabelledOptions(MLPOptions):
         drop: Columns to leave out.
         weights: Column of the weights of the rows: a row of weight 2 counts as two equal rows. All are 1 by default.
         groups: Column of groups, such as patients, whose rows are held out together. It is no input.
+        time: Column of dates or numbers by which the latest rows are held out; by default they are chosen at random.
         test_fraction: Fraction of the rows to hold out and predict in the report; --seed chooses them.
         widths: Units of the hidden layers, comma-separated; empty for logistic or linear regression.
         rank: Rank of the weights of the hidden layers; full by default.
@@ -103,6 +104,7 @@ class LabelledOptions(MLPOptions):
     drop: tuple[str, ...] = ()
     weights: str = ""
     groups: str = ""
+    time: str = ""
     test_fraction: float = 0.2
     widths: str = "50,50"
     rank: int | None = None

@@ -131,6 +131,32 @@ def test_groups_are_held_out_together(tmp_path, fraction):
         _read(path, groups="patient")
 
 
+def test_the_latest_rows_are_held_out(tmp_path):
+    """Three rows of each month, in any order: no month is in both parts."""
+    month = np.random.default_rng(6).permutation(np.repeat(np.arange(20), 3))
+    path = tmp_path / "series.csv"
+    lines = [f"{2001 + m // 12}-{1 + m % 12:02d},{i * i % 7},{i * i % 11}" for i, m in enumerate(month)]
+    path.write_text("\n".join(["month,x,y", *lines]) + "\n")
+    hint = "--time month holds out the latest rows"
+    data, facts = _read(path, time="month")
+    assert (data.is_test == (month >= 16)).all()
+    assert {"month", "x"} <= set(data.names)
+    assert "12 of 60 rows, the latest by 'month', are held out and predicted in the report." in facts["notes"]
+    assert not any(hint in note for note in facts["notes"])
+    assert any(hint in note for note in _read(path)[1]["notes"])
+    assert not any(hint in note for note in _read(path, test_fraction=0.0)[1]["notes"])
+    alone = _read(path, time="month", drop=("month",))[0]
+    assert alone.names == ("x",)
+    assert (alone.is_test == data.is_test).all()
+    with pytest.raises(TableError, match="--time 'y' is also the target"):
+        _read(path, time="y")
+    with pytest.raises(TableError, match="Use one of them"):
+        _read(path, time="month", groups="x")
+    path.write_text(path.read_text().replace("2001-03", ""))
+    with pytest.raises(TableError, match=r"--time 'month' has no time in row \d+ \(3 such rows\)"):
+        _read(path, time="month")
+
+
 @pytest.mark.parametrize(("size", "is_told"), [(1, False), (4, True), (20, False)])
 def test_numbers_of_adjacent_rows_are_pointed_out(tmp_path, size, is_told):
     path, lines = tmp_path / "choices.csv", [f"{3 + i // size},{i * i % 7},{i * i % 11}" for i in range(40)]

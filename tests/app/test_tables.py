@@ -682,7 +682,11 @@ def test_decimal_comma_and_point_together_are_refused(write):
         pytest.param(b"\xd0\xcf\x11\xe0rest", r"old Excel workbook", id="xls"),
         pytest.param(b"\x89HDF\r\n", r"an HDF5 file", id="hdf5"),
         pytest.param(b'[{"a": 1}, {"a": 2}]', r"JSON. Write it as CSV", id="json"),
-        pytest.param(b"a b {'weight': 3}\nb c {'weight': 1}\n", r"write_edgelist does. Write it with data=\['weight'\]", id="networkx"),
+        pytest.param(
+            b"a b {'weight': 3}\nb c {'weight': 1}\n",
+            r"write_edgelist does. Write it with data=\['weight'\]",
+            id="networkx",
+        ),
         pytest.param(b"ARROW1", r"an Arrow file", id="arrow"),
         pytest.param(b"\x80\x04\x95rest", r"a Python pickle, which is never opened", id="pickle"),
         pytest.param(b"\x1f\x8bnot really", r"a damaged gzip file", id="damaged gzip"),

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from geodax.app.mlp import inputs as encoding
+from geodax.app.mlp.chosen_rows import choose_held_out, groups_of, times_of, weights_of
 from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
 from geodax.app.mlp.targets import class_counts, classes, numbers
-from geodax.app.network.files import column
 from geodax.app.run_folder.files import kept_arrays, save_arrays
 from geodax.app.tables.assembly import OnMissing, missing_counts, some_of
 from geodax.app.tables.columns import SEVERAL_UNITS
@@ -20,7 +20,6 @@ from geodax.app.tables.read import ASKED_FOR, Table, match_columns, read_table
 from geodax.data.errors import TableError, counted, listed, nearest
 
 _LEAST_ROWS = 4
-_LEAST_FITTED = 2
 _TEXTS = ("names", "notes")
 
 
@@ -108,6 +107,7 @@ def read_labelled(
     drop: tuple[str, ...] = (),
     weights: str = "",
     groups: str = "",
+    time: str = "",
     are_classes: bool,
     test_fraction: float,
     seed: int = 0,
@@ -123,6 +123,7 @@ def read_labelled(
         drop: Columns to leave out.
         weights: Column of the weights of the rows; by default all are 1.
         groups: Column of groups of rows that are held out together; by default rows are held out one by one.
+        time: Column of times; the latest rows are held out. By default they are chosen at random.
         are_classes: Whether the target holds classes: text or integers.
         test_fraction: Fraction of the rows to hold out.
         seed: Chooses the rows that are held out.
@@ -136,7 +137,10 @@ def read_labelled(
     """
     wished = tuple(dict.fromkeys([target] if isinstance(target, str) else target))
     others = (*wished, *filter(None, (weights, groups)))  # no inputs
-    _check_options(path, wished, categories, drop, {"--weights": weights, "--groups": groups}, test_fraction)
+    of_rows = {"--weights": weights, "--groups": groups, "--time": "" if time in drop else time}
+    _check_options(path, wished, categories, drop, of_rows, test_fraction)
+    if time and groups:
+        raise TableError(f"{path}: --time and --groups hold out different rows. Use one of them.")
     categories = tuple(dict.fromkeys(categories))
     wanted = None if columns is None else tuple(n for n in columns if n not in (*others, *categories, *drop))
     if wanted == () and not categories:
@@ -148,13 +152,19 @@ def read_labelled(
         return [*categories, *(name for name in named if name in there)]
 
     def needed(there: Sequence[str]) -> list[str]:
-        return [name for name in (there if wanted is None else (*wanted, *others)) if name not in drop]
+        named = there if wanted is None else (*wanted, *others, *filter(None, [time]))
+        return [name for name in named if name not in drop or name == time]
 
     advice = {"others": "use --categories NAME or --drop NAME", "leave_out": "use --drop", "may_be_text": True}
     table = read_table(path, columns=wanted, text=as_text, needed=needed, **advice, **dialect.options())
-    for name in (*others, *drop):
+    for name in (*others, *drop, *filter(None, [time])):
         if name not in table.file_columns:
-            option = {weights: "--weights", groups: "--groups", **dict.fromkeys(wished, "--target")}.get(name, "--drop")
+            option = {
+                weights: "--weights",
+                groups: "--groups",
+                time: "--time",
+                **dict.fromkeys(wished, "--target"),
+            }.get(name, "--drop")
             raise TableError(
                 f"{path} has no column {name!r}{nearest(name, table.file_columns)}. Use {option} with one of "
                 f"{listed(table.file_columns)}."
@@ -167,7 +177,7 @@ def read_labelled(
     is_known = np.all([values != "" if are_classes else ~np.isnan(values) for values in each], axis=0)
     num_unknown, weight = int(np.sum(~is_known)), np.zeros(0)
     if weights:
-        weight = _weights(path, table, weights)
+        weight = weights_of(path, table, weights)
         is_known &= weight > 0
         weight = weight[is_known]
     targets = targets[is_known]
@@ -176,8 +186,9 @@ def read_labelled(
             f"{path}: {len(targets)} of {total} rows have a value of the target {listed(wished)}. At least "
             f"{_LEAST_ROWS} are needed."
         )
-    group = np.unique(_groups(path, table, groups, dialect)[is_known], return_inverse=True)[1] if groups else None
-    is_test = _held_out(targets, group, are_classes, test_fraction, seed)
+    group = np.unique(groups_of(path, table, groups, dialect)[is_known], return_inverse=True)[1] if groups else None
+    together = np.unique(times_of(path, table, time)[is_known], return_inverse=True)[1] if time else group
+    is_test = choose_held_out(targets, together, are_classes, test_fraction, seed, are_times=bool(time))
     others = (*others, *drop)
     pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
     chosen = [name for name in table.names if name not in others]
@@ -211,9 +222,15 @@ def read_labelled(
     if is_test.any():
         shares = [] if group is None else [len(set(group[some])) for some in (is_test, slice(None))]
         whole = f", those of {shares[0]} of {shares[1]} groups by {groups!r}," if shares else ""
+        whole = f", the latest by {time!r}," if time else whole
         notes.append(f"{int(is_test.sum()):,} of {count:,} rows{whole} are held out and predicted in the report.")
     names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))
     dated = tuple(name for name, cells in days.items() if np.nanmax(cells) > 1)  # not times of a day
+    if dated and is_test.any() and not (time or groups):
+        notes.append(
+            "They are chosen at random. If the rows are a series in time, most of them lie between fitted rows, and "
+            f"their scores are not those of forecasts: --time {dated[0]} holds out the latest rows."
+        )
     return LabelledTable(
         *(inputs, targets, names, ", ".join(wished), is_test, tuple(notes), tuple(pairs), tuple(parts)),
         days=dated,
@@ -268,64 +285,12 @@ def _check_options(
     for option, name in of_rows.items():
         if name and (name in (*targets, *categories, *drop) or list(of_rows.values()).count(name) > 1):
             raise TableError(
-                f"{path}: {option} {name!r} is also the target, or in --categories, --drop, --weights or --groups."
+                f"{path}: {option} {name!r} is also the target, or in another of {', '.join(of_rows)}, --categories "
+                "and --drop."
             )
     both = [name for name in drop if name in categories]
     if both:
         raise TableError(f"{path}: --categories and --drop both include {both[0]!r}. Remove it from one of them.")
-
-
-def _weights(path: Path, table: Table, name: str) -> np.ndarray:
-    """Read the weights of all rows."""
-    if name in table.text:
-        raise TableError(f"{path}: --weights {name!r} is {table.dropped[name]}. Weights must be numbers of at least 0.")
-    found = np.asarray(column(table, name), np.float64)
-    is_wrong = ~(np.isfinite(found) & (found >= 0))
-    if is_wrong.any():
-        number, what = int(np.flatnonzero(is_wrong)[0]), found[is_wrong][0]
-        raise TableError(
-            f"{path}: --weights {name!r} has {'no weight' if np.isnan(what) else f'{what:g}'} in row {number + 1} "
-            f"({counted(int(is_wrong.sum()), 'such row')}). Weights must be numbers of at least 0; 0 leaves a row out."
-        )
-    return found
-
-
-def _groups(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarray:
-    """Read the group of each row."""
-    found = as_names(table.text[name], dialect)
-    if len(without := np.flatnonzero(found == "")):
-        raise TableError(
-            f"{path}: --groups {name!r} has no group in row {without[0] + 1} ({counted(len(without), 'such row')}). "
-            "Every row needs a group; give rows that stand alone one of their own."
-        )
-    return found
-
-
-def _held_out(
-    targets: np.ndarray, groups: np.ndarray | None, are_classes: bool, test_fraction: float, seed: int
-) -> np.ndarray:
-    """Choose held-out rows, the same fraction of each class; or whole groups with about as many rows."""
-    count, random = len(targets), np.random.default_rng(seed)
-    number = round(test_fraction * count)
-    if groups is None:
-        order = random.permutation(count)
-        if are_classes:
-            order = order[np.argsort(targets[order], kind="stable")]
-            chosen = order[((np.arange(number) + 0.5) * count / max(number, 1)).astype(int)]
-        else:
-            chosen = order[:number]
-        is_test = np.isin(np.arange(count), chosen)
-    else:
-        sizes = np.bincount(groups)
-        order = random.permutation(len(sizes))
-        nearest_number = int(np.abs(np.cumsum(sizes[order]) - number).argmin())
-        is_test = np.isin(groups, order[: nearest_number + 1 if number else 0])
-    if (~is_test).sum() < _LEAST_FITTED:
-        raise TableError(
-            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least "
-            f"{_LEAST_FITTED} are needed."
-        )
-    return is_test
 
 
 def _categories(

@@ -111,8 +111,7 @@ def _summary(
         f"Scores on {found.rows.words}, ± one standard error. "
         + ("" if found.rows.weights is None else "They are weighted means, as the fit is weighted. ")
         + (
-            f"The {'rows' if found.rows.groups is None else 'groups'} were chosen at random and not used by any of the "
-            "fits "
+            f"{_which(found.rows, config['options'].get('time', ''))} not used by any of the fits "
             f"(`--test-fraction {config['options'].get('test_fraction', 0.2):g}`)."
             if found.rows.is_held_out
             else "All fits used these rows."
@@ -131,6 +130,13 @@ def _summary(
         report.text(f"The inputs that matter, the most important first: {', '.join(clear[:5])}{more}.")
     else:
         report.text("No single input clearly matters for the predictions of these rows.")
+
+
+def _which(rows: Judged, time: str) -> str:
+    """Begin a sentence about the held-out rows."""
+    if time:
+        return f"They are the latest rows by `{time}`,"
+    return f"The {'rows' if rows.groups is None else 'groups'} were chosen at random and"
 
 
 def _numbers(report: Report, model: Any, data: LabelledTable, found: Results) -> None:

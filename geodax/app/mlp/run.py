@@ -32,7 +32,7 @@ _COVERAGE = 0.9
 _SKEWED = 1.0  # skewness
 _ROUNDING = 1e-4  # of a computed column, in its standard deviations
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 500  # of a regression that looks for one
-_READING = ("target", "categories", "drop", "weights", "groups", "test_fraction")  # no options of the estimator
+_READING = ("target", "categories", "drop", "weights", "groups", "time", "test_fraction")  # no options of the estimator
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
 
@@ -65,6 +65,7 @@ class AbstractMLPRun(AbstractRunKind):
             drop=tuple(options.drop),
             weights=options.weights,
             groups=options.groups,
+            time=options.time,
             are_classes=self.are_classes,
             test_fraction=options.test_fraction,
             seed=seed,

@@ -134,8 +134,8 @@ def text_file(path: Path, head: bytes, encoding: str | None, notes: list[str]) -
             raise TableError(f"{path} is JSON. Write it as CSV or Parquet")
         if _NETWORKX.match(head):
             raise TableError(
-                f"{path} has a dictionary in each line, as networkx.write_edgelist does. Write it with data=['weight'], "
-                "or with data=False for edges without weights"
+                f"{path} has a dictionary in each line, as networkx.write_edgelist does. Write it with "
+                "data=['weight'], or with data=False for edges without weights"
             )
     is_wide = any(bits in (encoding or "") for bits in ("16", "32"))
     line, size = 0, 0

@@ -1,0 +1,87 @@
+"""Which rows of a table are held out, and what they weigh."""
+
+from pathlib import Path
+
+import numpy as np
+
+from geodax.app.network.files import column
+from geodax.app.tables.dialect import Dialect
+from geodax.app.tables.names import as_names
+from geodax.app.tables.read import Table
+from geodax.data.errors import TableError, counted
+
+_LEAST_FITTED = 2
+
+
+def weights_of(path: Path, table: Table, name: str) -> np.ndarray:
+    """Read the weights of all rows."""
+    if name in table.text:
+        raise TableError(f"{path}: --weights {name!r} is {table.dropped[name]}. Weights must be numbers of at least 0.")
+    found = np.asarray(column(table, name), np.float64)
+    is_wrong = ~(np.isfinite(found) & (found >= 0))
+    if is_wrong.any():
+        number, what = int(np.flatnonzero(is_wrong)[0]), found[is_wrong][0]
+        raise TableError(
+            f"{path}: --weights {name!r} has {'no weight' if np.isnan(what) else f'{what:g}'} in row {number + 1} "
+            f"({counted(int(is_wrong.sum()), 'such row')}). Weights must be numbers of at least 0; 0 leaves a row out."
+        )
+    return found
+
+
+def groups_of(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarray:
+    """Read the group of each row."""
+    found = as_names(table.text[name], dialect)
+    if len(without := np.flatnonzero(found == "")):
+        raise TableError(
+            f"{path}: --groups {name!r} has no group in row {without[0] + 1} ({counted(len(without), 'such row')}). "
+            "Every row needs a group; give rows that stand alone one of their own."
+        )
+    return found
+
+
+def times_of(path: Path, table: Table, name: str) -> np.ndarray:
+    """Read the time of each row."""
+    if name in table.text:
+        raise TableError(f"{path}: --time {name!r} is {table.dropped[name]}. Times must be dates or numbers.")
+    found = np.asarray(column(table, name), np.float64)
+    if len(without := np.flatnonzero(~np.isfinite(found))):
+        raise TableError(
+            f"{path}: --time {name!r} has no time in row {without[0] + 1} ({counted(len(without), 'such row')})."
+        )
+    return found
+
+
+def choose_held_out(
+    targets: np.ndarray,
+    groups: np.ndarray | None,
+    are_classes: bool,
+    test_fraction: float,
+    seed: int,
+    *,
+    are_times: bool = False,
+) -> np.ndarray:
+    """Choose held-out rows, the same fraction of each class; or whole groups with about as many rows.
+
+    If groups are times, from 0, those are the latest.
+    """
+    count, random = len(targets), np.random.default_rng(seed)
+    number = round(test_fraction * count)
+    if groups is None:
+        order = random.permutation(count)
+        if are_classes:
+            order = order[np.argsort(targets[order], kind="stable")]
+            chosen = order[((np.arange(number) + 0.5) * count / max(number, 1)).astype(int)]
+        else:
+            chosen = order[:number]
+        is_test = np.isin(np.arange(count), chosen)
+    else:
+        sizes = np.bincount(groups)
+        order = np.arange(len(sizes))[::-1] if are_times else random.permutation(len(sizes))
+        nearest_number = int(np.abs(np.cumsum(sizes[order]) - number).argmin())
+        is_test = np.isin(groups, order[: nearest_number + 1 if number else 0])
+    if (~is_test).sum() < _LEAST_FITTED:
+        raise TableError(
+            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least "
+            f"{_LEAST_FITTED} are needed."
+        )
+    return is_test
