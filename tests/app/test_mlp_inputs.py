@@ -157,6 +157,21 @@ def test_the_latest_rows_are_held_out(tmp_path):
         _read(path, time="month")
 
 
+@pytest.mark.parametrize(("copies", "values", "is_told"), [(40, 10**6, True), (1, 10**6, False), (40, 3, False)])
+def test_held_out_copies_of_fitted_rows_are_counted(tmp_path, copies, values, is_told):
+    """Not a few of them, and not where rows of few values are equal by chance."""
+    random = np.random.default_rng(7)
+    rows = [f"{random.integers(values) or '-0.0'},{random.integers(3)}," for _ in range(200)]
+    path = tmp_path / "copies.csv"
+    path.write_text("\n".join(["x,y,z", *rows, *rows[:copies]]) + "\n")
+    data, facts = _read(path)
+    told = [note for note in facts["notes"] if "of a fitted row" in note]
+    fitted = {tuple(row) for row in np.column_stack(data.train).tolist()}
+    number = sum(tuple(row) in fitted for row in np.column_stack(data.test).tolist())
+    assert len(told) == is_told
+    assert all(note.startswith(f"{number} of {len(data.test[1])} held-out rows have") for note in told)
+
+
 @pytest.mark.parametrize(("size", "is_told"), [(1, False), (4, True), (20, False)])
 def test_numbers_of_adjacent_rows_are_pointed_out(tmp_path, size, is_told):
     path, lines = tmp_path / "choices.csv", [f"{3 + i // size},{i * i % 7},{i * i % 11}" for i in range(40)]

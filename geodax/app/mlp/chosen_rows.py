@@ -1,5 +1,6 @@
 """Which rows of a table are held out, and what they weigh."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from geodax.app.tables.read import Table
 from geodax.data.errors import TableError, counted
 
 _LEAST_FITTED = 2
+_MANY_COPIES = 0.05  # of the held-out rows
+_DISTINCT = 0.5  # of the fitted rows
 
 
 def weights_of(path: Path, table: Table, name: str) -> np.ndarray:
@@ -85,3 +88,44 @@ def choose_held_out(
             f"{_LEAST_FITTED} are needed."
         )
     return is_test
+
+
+def about_held_out(
+    is_test: np.ndarray, group: np.ndarray | None, groups: str, time: str, dates: Sequence[str]
+) -> list[str]:
+    """Say how many rows are held out, and how they were chosen.
+
+    Args:
+        is_test: Which rows are held out.
+        group: The group of each row, or None.
+        groups: Column of the groups.
+        time: Column of the times.
+        dates: Inputs that are dates.
+    """
+    if not is_test.any():
+        return []
+    which = f", the latest by {time!r}," if time else ""
+    if group is not None:
+        which = f", those of {len(set(group[is_test]))} of {len(set(group))} groups by {groups!r},"
+    notes = [f"{int(is_test.sum()):,} of {len(is_test):,} rows{which} are held out and predicted in the report."]
+    if dates and not which:
+        notes.append(
+            "They are chosen at random. If the rows are a series in time, most of them lie between fitted rows, and "
+            f"their scores are not those of forecasts: --time {dates[0]} holds out the latest rows."
+        )
+    return notes
+
+
+def about_copies(inputs: np.ndarray, targets: np.ndarray, is_test: np.ndarray) -> list[str]:
+    """Say how many held-out rows are equal to fitted ones, if they are many in a table of mostly different rows."""
+    labels = np.unique(targets, axis=0, return_inverse=True)[1].reshape(-1, 1)
+    rows = np.ascontiguousarray(np.column_stack([inputs + 0.0, labels]))  # -0.0 becomes 0.0
+    fitted, held = ([hash(row.tobytes()) for row in some] for some in (rows[~is_test], rows[is_test]))
+    known = set(fitted)
+    number = sum(row in known for row in held)
+    if len(known) < _DISTINCT * len(fitted) or number < _MANY_COPIES * len(held) or not number:
+        return []
+    return [
+        f"{number:,} of {len(held):,} held-out rows have the inputs and the target of a fitted row. If they are copies "
+        "of one observation, the scores are too good: remove the copies first."
+    ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from geodax.app.mlp import inputs as encoding
-from geodax.app.mlp.chosen_rows import choose_held_out, groups_of, times_of, weights_of
+from geodax.app.mlp.chosen_rows import about_copies, about_held_out, choose_held_out, groups_of, times_of, weights_of
 from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
 from geodax.app.mlp.targets import class_counts, classes, numbers
 from geodax.app.run_folder.files import kept_arrays, save_arrays
@@ -219,18 +219,10 @@ def read_labelled(
             notes.append(f"{counted(num_without, 'row')} of weight 0 {'is' if num_without == 1 else 'are'} left out.")
         ends = f"{weight.min():g} to {weight.max():g}"
         notes.append(f"The fit and the scores weight rows by {weights!r} ({ends}).")
-    if is_test.any():
-        shares = [] if group is None else [len(set(group[some])) for some in (is_test, slice(None))]
-        whole = f", those of {shares[0]} of {shares[1]} groups by {groups!r}," if shares else ""
-        whole = f", the latest by {time!r}," if time else whole
-        notes.append(f"{int(is_test.sum()):,} of {count:,} rows{whole} are held out and predicted in the report.")
     names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))
     dated = tuple(name for name, cells in days.items() if np.nanmax(cells) > 1)  # not times of a day
-    if dated and is_test.any() and not (time or groups):
-        notes.append(
-            "They are chosen at random. If the rows are a series in time, most of them lie between fitted rows, and "
-            f"their scores are not those of forecasts: --time {dated[0]} holds out the latest rows."
-        )
+    notes += about_held_out(is_test, group, groups, time, dated)
+    notes += about_copies(inputs, targets, is_test)
     return LabelledTable(
         *(inputs, targets, names, ", ".join(wished), is_test, tuple(notes), tuple(pairs), tuple(parts)),
         days=dated,
