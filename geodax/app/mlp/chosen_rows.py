@@ -12,7 +12,7 @@ from geodax.app.tables.read import Table
 from geodax.data.errors import TableError, counted
 
 _LEAST_FITTED = 2
-_MANY_COPIES = 0.05  # of the held-out rows
+_MANY_COPIES = 0.1  # of the held-out rows
 _DISTINCT = 0.5  # of the fitted rows
 
 
