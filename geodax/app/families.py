@@ -70,7 +70,7 @@ class GroupsOptions(CCAOptions):
     Args:
         group: Column of the groups; by default the first text column.
         first_view: Columns of the first view: comma-separated names or patterns such as 'protein*'.
-        second_view: Columns of the second view; by default all other numeric columns.
+        second_view: Columns of the second view; by default all other numeric columns but dates.
     """
 
     group: str = ""
@@ -186,7 +186,7 @@ FAMILIES = {
         ("pca.run", "PCARun"),
         "Bayesian principal component analysis: orthonormal loadings, ordered scales, noise, mean.",
         "CSV file with one row per observation; text columns are left out, missing cells are allowed.",
-        "Columns to use; by default all numeric columns.",
+        "Columns to use; by default all numeric columns but dates.",
     ),
     "eigenmodel": Family(
         NetworkTableOptions,

@@ -10,9 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from geodax.app import main
+from geodax.app.cca.files import read_grouped
 from geodax.app.families import FAMILIES, run_kind
 from geodax.app.mlp.files import load_labelled, save_labelled
 from geodax.app.mlp.new_rows import read_new
@@ -840,3 +842,25 @@ def test_headings_of_text_columns_are_set_apart(name, tmp_path):
     assert len(set(heading)) == len(heading)
     assert (heading[:2], first[1]) == (["row", "row (2)"], "r0")
     assert heading[2:5] == (["5%", "score_1 (2)", "score_1"] if name == "pca" else ["5% (2)", "score_1", "sd (2)"])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_dates_are_no_variables_of_a_matrix_but_name_its_rows(suffix, tmp_path):
+    """Unless they are asked for; times of a day are variables."""
+    frame = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=12, freq="MS"), "time": "06:30"})
+    frame.loc[::2, "time"] = "18:00"
+    frame[["a", "b"]] = np.random.default_rng(3).standard_normal((12, 2))
+    path = tmp_path / f"table{suffix}"
+    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+    kind, options = run_kind("pca"), FAMILIES["pca"].options(n_components=1)
+    table, facts = kind.read(path, options, None)
+    assert table.names == ("time", "a", "b")
+    assert table.row_labels[:2] == ("2020-01-01", "2020-02-01")
+    assert "Dates are left out: 'when'. To take them as numbers, name all columns with --columns." in facts["notes"]
+    assert kind.read(path, options, ("when", "a"))[0].names == ("when", "a")
+    frame["g"] = [*"xy"] * 6
+    frame.to_csv(tmp_path / "views.csv", index=False)
+    data = read_grouped(tmp_path / "views.csv", group="g", first="a,b", second="time,when")
+    assert data.second == ("time", "when")
+    with pytest.raises(TableError, match="at least two numeric columns that vary, found 'time' for --second-view"):
+        read_grouped(tmp_path / "views.csv", group="g", first="a,b", second="")

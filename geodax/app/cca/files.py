@@ -83,7 +83,7 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
         )
     what = "numeric column that varies"
     chosen = _chosen(path, first, numeric, "--first-view", what)
-    others = [name for name in numeric if name not in chosen]
+    others = [name for name in numeric if name not in (*chosen, *table.days)]
     rest = _chosen(path, second, numeric, "--second-view", what) if second else others
     both = [name for name in chosen if name in rest]
     if both:

@@ -220,7 +220,7 @@ def read_labelled(
         ends = f"{weight.min():g} to {weight.max():g}"
         notes.append(f"The fit and the scores weight rows by {weights!r} ({ends}).")
     names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))
-    dated = tuple(name for name, cells in days.items() if np.nanmax(cells) > 1)  # not times of a day
+    dated = tuple(name for name in table.days if name in days)
     notes += about_held_out(is_test, group, groups, time, dated)
     notes += about_copies(inputs, targets, is_test)
     return LabelledTable(

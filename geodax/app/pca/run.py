@@ -15,6 +15,7 @@ from geodax.app.run_folder.files import RunFolderError, load_table, number_text,
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
 from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
+from geodax.data.errors import listed
 from geodax.diagnostics.findings import Finding
 from geodax.models.pca.estimator import BayesianPCA
 from geodax.models.pca.held_out import held_out_cells, number_of
@@ -32,8 +33,12 @@ class PCARun(AbstractRunKind):
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
     ) -> tuple[Table, dict[str, Any]]:
         table = read_table(file, columns=columns, **dialect.options())
+        notes = []
+        if columns is None and 0 < len(days := table.days) < len(table.names):
+            table = read_table(file, text=days, **dialect.options())
+            notes = [f"Dates are left out: {listed(days)}. To take them as numbers, name all columns with --columns."]
         _check_enough(table, options)
-        facts: dict[str, Any] = {"columns": list(table.names), "notes": list(table.notes)}
+        facts: dict[str, Any] = {"columns": list(table.names), "notes": [*table.notes, *notes]}
         if options.n_components == "auto":
             held_out = held_out_cells(BayesianPCA(**dataclasses.asdict(options)).prepare(table.values))
             facts |= {"num_components": number_of(held_out)}
@@ -79,7 +84,14 @@ class PCARun(AbstractRunKind):
         """Write scores with intervals and predictive log densities of new rows; missing cells are imputed."""
         fitted = data
         names = fitted.names
-        read = read_table(file, needed=if_all_there(names), keep_constant=True, of_fit=names, **dialect.options())
+        read = read_table(
+            file,
+            text=lambda there: [name for name in fitted.text if name in there],
+            needed=if_all_there(names),
+            keep_constant=True,
+            of_fit=names,
+            **dialect.options(),
+        )
         table = match_columns(read, fitted.names)
         mean, log_density = model.transform(table.values), model.score_samples(table.values)
         low, high = model.score_quantiles(table.values)

@@ -73,6 +73,12 @@ class Table:
     is_by_position: bool = False
 
     @property
+    def days(self) -> tuple[str, ...]:
+        """The numeric columns that are dates, without those that are times of a day."""
+        cells = dict(zip(self.names, self.values.T, strict=True))
+        return tuple(name for name in self.dates if name in cells and np.nanmax(cells[name]) > 1)
+
+    @property
     def has_index(self) -> bool:
         """Whether the first column, read as text, has no name in the header and counts the rows."""
         first = self.file_columns[0]

@@ -76,7 +76,8 @@ def read_parquet(path: Path, missing: Sequence[str]) -> list[Column]:
     names = unique([str(name) for name in frame.columns], [])
     for name, (_, column) in zip(names, frame.items(), strict=True):
         if pd.api.types.is_datetime64_any_dtype(column):
-            columns.append(Column(name, days(pd.DatetimeIndex(column)), form=DATES))
+            text = tuple(column.astype("string").fillna("").tolist())
+            columns.append(Column(name, days(pd.DatetimeIndex(column)), text, form=DATES))
         elif pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
             columns.append(_numbers(name, column.to_numpy(np.float64, na_value=np.nan), column))
         else:
