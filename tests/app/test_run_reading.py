@@ -847,6 +847,8 @@ def test_headings_of_text_columns_are_set_apart(name, tmp_path):
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_dates_are_no_variables_of_a_matrix_but_name_its_rows(suffix, tmp_path):
     """Unless they are asked for; times of a day are variables."""
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=12, freq="MS"), "time": "06:30"})
     frame.loc[::2, "time"] = "18:00"
     frame[["a", "b"]] = np.random.default_rng(3).standard_normal((12, 2))
