@@ -1,6 +1,8 @@
 """Importance and partial dependence of a linear network, whose values are known."""
 
+import warnings
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from geodax.app.mlp import importance
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.importance import partial_dependence, permutation_importance, with_some_draws
-from geodax.app.mlp.results import answer, judged_rows, results
+from geodax.app.mlp.results import _of_counts, answer, judged_rows, results
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
 
 
@@ -50,6 +52,20 @@ def test_partial_dependence_of_a_linear_function_is_the_function(fitted):
     assert category.values == ["x", "y", "z"]
     medians = np.median(category.curves, axis=0)
     np.testing.assert_allclose(medians - medians[0], [0.0, 1.0, -1.0], atol=0.1)
+
+
+def test_poisson_regression_converges_with_products_of_columns():
+    """Without a warning; the residuals add up to zero, as at the maximum."""
+    generator = np.random.default_rng(0)
+    a = generator.uniform(10, 11, (100, 7))
+    x = np.column_stack([a, *(a[:, i] * a[:, j] for i, j in combinations(range(7), 2))])
+    y = generator.poisson(400 * np.exp(2 * np.sin(5 * a[:, 0]) * a[:, 1] / 10)).astype(float)
+    names = tuple(f"x{i}" for i in range(28))
+    data = LabelledTable(np.tile(x, (2, 1)), np.tile(y, 2), names, "y", np.arange(200) >= 100, (), ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rates = _of_counts(None, data, judged_rows(None, data))["linear model (Poisson)"].mean()
+    assert rates.sum() == pytest.approx(y.sum(), rel=1e-8)
 
 
 def test_of_many_categories_the_most_frequent_are_shown(fitted, monkeypatch):

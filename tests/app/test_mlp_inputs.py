@@ -81,6 +81,21 @@ def test_integers_that_look_like_codes_are_found():
     assert "--categories zip" in found["zip"]
 
 
+@pytest.mark.parametrize(
+    ("numbers", "are_groups"),
+    [
+        (np.repeat([5, 6, 7], 4), True),
+        (np.repeat([308, 309, 310, *range(330, 350, 2)], 4), True),
+        (np.repeat(np.arange(0, 120, 10), 4), False),
+        (np.repeat([1, 10, 100], 4), False),
+        (np.repeat([308, 309, 310, *range(350, 330, -2)], 4), False),
+    ],
+)
+def test_numbers_of_groups_of_adjacent_rows_are_found(numbers, are_groups):
+    found = codes(["place"], numbers[:, None].astype(float))
+    assert ("groups of 4 adjacent rows" in found.get("place", "")) is are_groups
+
+
 @pytest.fixture
 def table(tmp_path):
     """Dates, a category with a rare value and holes, names, a customer's number, and a row without target."""

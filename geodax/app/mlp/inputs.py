@@ -12,6 +12,7 @@ OTHER = "(other)"
 """The category of all values that are too rare for one of their own."""
 _MANY_CATEGORIES, _MOST_CATEGORIES, _ROWS_OF_EACH, _MOST_CELLS = 100, 1_000, 100, 50_000_000
 _MANY_ROWS, _LEAST_OF_MANY, _LEAST_OF_FEW = 30, 3, 2  # rows of a category
+_MANY_GROUPS = 10
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
 _CODE = re.compile(r"(.*[\W_])?(?i:ids?|codes?|zip|zipcode|postcode|plz|fips|sku|isbn|phone|number|no|nr)|.*[a-z]I[dD]")
 
@@ -166,6 +167,13 @@ def codes(names: Iterable[str], values: np.ndarray) -> dict[str, str]:
 
 
 def _rows_of_each(x: np.ndarray) -> int:
-    """Return k if the cells are k times one integer, k times the next one and so on, else 0."""
+    """Return k if the cells look like numbers of groups of k adjacent rows, else 0.
+
+    The numbers are consecutive, or many and ascending in uneven steps: even steps are those of a grid.
+    """
     size = int(np.argmax(x != x[0]))
-    return size if 0 < 2 * size < len(x) and np.array_equal(x, x[0] + np.arange(len(x)) // size) else 0
+    if not (0 < 2 * size < len(x) and np.array_equal(x, np.repeat(x[::size], size)[: len(x)])):
+        return 0
+    steps = np.diff(x[::size])
+    is_uneven = len(steps) >= _MANY_GROUPS and bool(np.all(steps > 0)) and np.ptp(steps) > 0
+    return size if is_uneven or np.all(steps == 1) else 0

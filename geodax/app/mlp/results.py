@@ -227,7 +227,7 @@ def _of_counts(model: Any, data: LabelledTable, rows: Judged) -> dict[str, Any]:
     """Predictive distributions of Poisson regression, and of the mean."""
     x, observed = data.train
     total = len(x) if data.train_weights is None else data.train_weights.sum()
-    poisson = PoissonRegressor(alpha=1.0 / total, max_iter=_MOST_STEPS)
+    poisson = PoissonRegressor(alpha=1.0 / total, solver="newton-cholesky")
     x, new = _completed(x, data.train_weights, rows.inputs)
     rates = poisson.fit(x, observed, data.train_weights).predict(new)
     alone = np.full(len(rows.targets), np.average(observed, weights=data.train_weights))
