@@ -27,7 +27,8 @@ LEVEL = 0.9
 _TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 _MOST_ROWS = 20_000
 _FEW_ROWS = 30  # with fewer, standard errors are rough themselves
-_MOST_STEPS = 1000  # of the logistic regression
+_MOST_STEPS = 1000  # of the logistic and Poisson regressions
+_MOST_COLUMNS = 500  # of a regression by Newton's method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,8 +228,9 @@ def _of_counts(model: Any, data: LabelledTable, rows: Judged) -> dict[str, Any]:
     """Predictive distributions of Poisson regression, and of the mean."""
     x, observed = data.train
     total = len(x) if data.train_weights is None else data.train_weights.sum()
-    poisson = PoissonRegressor(alpha=1.0 / total, solver="newton-cholesky")
     x, new = _completed(x, data.train_weights, rows.inputs)
+    solver = "newton-cholesky" if x.shape[1] <= _MOST_COLUMNS else "lbfgs"  # which ends early if inputs are collinear
+    poisson = PoissonRegressor(alpha=1.0 / total, solver=solver, max_iter=_MOST_STEPS)
     rates = poisson.fit(x, observed, data.train_weights).predict(new)
     alone = np.full(len(rows.targets), np.average(observed, weights=data.train_weights))
     return {"linear model (Poisson)": stats.poisson(rates), "mean alone": stats.poisson(alone)}
