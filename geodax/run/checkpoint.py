@@ -57,13 +57,7 @@ class Checkpointer:
             raise StorageError(f"Cannot keep checkpoints in {self.folder}: {error}.") from error
 
     def save(self, step: int, tree: PyTree, metadata: Mapping[str, Any]) -> None:
-        """Write one checkpoint atomically.
-
-        Args:
-            step: Number of iterations done.
-            tree: Pytree of arrays (PRNG keys allowed).
-            metadata: JSON-compatible facts about the run.
-        """
+        """Write arrays and PRNG keys after some iterations, with JSON-compatible facts about the run, atomically."""
         arrays = _to_arrays(tree, self._is_split)
         facts = dict(metadata) | {"step": step}
         if self._is_split:

@@ -237,14 +237,9 @@ class ZarrDraws:
         self.finish(start, self.put(start, groups), start + max(lengths, default=0))
 
     def put(self, start: int, groups: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int, str]]:
-        """Write chunks, but not that they are written.
+        """Write chunks, but not that they are written; return their checksums by variable and index.
 
-        Args:
-            start: Index of the first draw.
-            groups: Arrays (chain, draw, ...), or objects like them whose chunks are None where others write them.
-
-        Returns:
-            For each variable the checksums of the chunks by index; empty ones of those that others write.
+        Chunks that are None, which other processes write, have empty checksums.
         """
         try:
             return {

@@ -22,20 +22,7 @@ _LARGE = 30.0  # root mean square of data that are not standardised
 def cause_of(
     algorithm: Sampler, feed: Feed | None, where: tuple, split: Split | None, chain_keys: Array, chain: int, at: int
 ) -> str:
-    """Say why a chain is no longer finite.
-
-    Args:
-        algorithm: The sampler.
-        feed: Its batches, or None.
-        where: The initial positions, as the arguments of :func:`geodax.run.starts.starting_positions`.
-        split: How the position is split over devices, or None.
-        chain_keys: Keys of the chains.
-        chain: The chain.
-        at: The iteration that failed.
-
-    Returns:
-        Sentences for the error.
-    """
+    """Say why a chain is no longer finite at an iteration; ``where`` has the arguments of `starting_positions`."""
     description = description_of(algorithm)
     settings, densities = dict(description.settings), dict(description.densities)
     examples, when, batches = (), "", [None]

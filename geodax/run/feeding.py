@@ -160,14 +160,7 @@ def _device_feed(batches: Batches, num_batches: int) -> Feed:
 
 
 def stream_feed(stream: Stream, num_batches: int, num_data: int, owner: str) -> Feed:
-    """Return the feed of a stream.
-
-    Args:
-        stream: The stream.
-        num_batches: Number of batches per iteration.
-        num_data: Number of examples that the target sums over; 0 if unknown.
-        owner: Name of the function that the user called.
-    """
+    """Return the feed of a stream; ``num_data`` is the number of examples that the target sums over, 0 if unknown."""
     first = stream.read(0, 1)
     stream.rewind()
     batch_size = min((leaf.shape[1] for leaf in jax.tree.leaves(first) if leaf.ndim > 1), default=1)

@@ -58,17 +58,8 @@ def record_shapes(
 ) -> dict[str, dict[str, tuple]]:
     """Shapes and dtypes of the records of one iteration of one chain, by group and name.
 
-    Args:
-        step: The step of the sampler.
-        keep: Function from a position to what is recorded.
-        states: States with a leading chain axis.
-        feed: Batches, or None.
-        chain_keys: Keys of the chains.
-        data: Data of the feed.
-
-    Raises:
-        TypeError, ValueError: If ``keep`` returns something other than arrays of numbers with names of their own, or
-            ``step`` something other than a state like the one before and an info.
+    Raises TypeError or ValueError if ``keep`` returns something other than arrays of numbers with names of their own,
+    or ``step`` something other than a state like the one before and an info.
     """
 
     def checked(position: Position) -> PyTree:

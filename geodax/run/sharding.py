@@ -188,16 +188,7 @@ def device_list(owner: str, devices: Devices) -> list[Any]:
 def most_that_divide(owner: str, num_chains: int, devices: Sequence[Any]) -> list[Any]:
     """Choose as many devices as divide the number of chains, equally many from each process.
 
-    Args:
-        owner: Name of the caller, for messages.
-        num_chains: Number of chains.
-        devices: The devices to choose from, equally many from each process.
-
-    Returns:
-        Some of the devices.
-
-    Raises:
-        ValueError: If the chains cannot be divided evenly among the processes.
+    Raises ValueError if the chains cannot be divided evenly among the processes.
     """
     processes = jax.process_count()
     count = max((k for k in range(processes, len(devices) + 1, processes) if num_chains % k == 0), default=0)

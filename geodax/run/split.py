@@ -203,8 +203,7 @@ def model_axes(mesh: Mesh | None) -> tuple[str, ...]:
 def mesh_of(owner: str, position: PyTree) -> Mesh | None:
     """The mesh over which the arrays of a position are split, or None.
 
-    Raises:
-        ValueError: If they are split over different meshes, or in a way that has none.
+    Raises ValueError if they are split over different meshes, or in a way that has none.
     """
     meshes: dict[Any, str] = {}
     for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
@@ -234,14 +233,7 @@ def _knows_its_place(node: Any) -> bool:
 def split_of(owner: str, position: PyTree, mesh: Mesh, is_stacked: bool) -> Split:
     """The split that a position comes with, or that of the default rule if it is whole.
 
-    Args:
-        owner: Name of the caller, for messages.
-        position: The position.
-        mesh: The mesh of the run.
-        is_stacked: Whether the arrays have a leading chain axis.
-
-    Raises:
-        ValueError: If the position is split over other devices or axes than the mesh has.
+    Raises ValueError if the position is split over other devices or axes than the mesh has.
     """
     own = mesh_of(owner, position)
     names, leaves = _tree.leaf_names(position), jax.tree.leaves(position)
