@@ -25,16 +25,7 @@ _MOST_CELLS = 1 << 22
 def as_levels(owner: str, levels: Any) -> tuple[float, ...]:
     """Return quantile levels as a tuple of numbers.
 
-    Args:
-        owner: Name used in error messages.
-        levels: The argument to check.
-
-    Returns:
-        The levels.
-
-    Raises:
-        TypeError: If ``levels`` is not a sequence of numbers.
-        ValueError: If a level is not between 0 and 1.
+    Raises TypeError for anything but a sequence of numbers, and ValueError for levels outside of 0 to 1.
     """
     try:
         each = None if isinstance(levels, str | bytes) else tuple(levels)
@@ -96,14 +87,7 @@ class Mixture(NamedTuple):
         return below + (found - below) * np.random.default_rng(random_state).uniform(size=found.shape)
 
     def sample(self, random_state: int = 0) -> Float[np.ndarray, "draw examples ..."]:
-        """Draw one value of each target from the distribution of each draw of the ensemble.
-
-        Args:
-            random_state: Seed of the values.
-
-        Returns:
-            The values.
-        """
+        """Draw one value of each target from the distribution of each draw of the ensemble."""
         return draw_from(self._all, np.random.default_rng(random_state))
 
     def quantiles(self, levels: Any) -> Float[np.ndarray, "levels examples ..."]:
