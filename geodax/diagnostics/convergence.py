@@ -237,9 +237,7 @@ def convergence(draws: _Draws) -> Convergence:
 
 
 def over_pieces(function: Callable[[np.ndarray], T], block: np.ndarray) -> list[T]:
-    """Apply a function to pieces (chain, draw, number) of a block in threads: NumPy's sorts and transforms free the
-    lock.
-    """
+    """Apply a function to pieces (chain, draw, number) of a block in threads: NumPy's sorts free Python's lock."""
     length = max(1, _BLOCK_SIZE // (block.shape[0] * block.shape[1]))
     pieces = [block[..., start : start + length] for start in range(0, block.shape[-1], length)]
     if len(pieces) == 1:

@@ -22,12 +22,6 @@ def all_or_nothing(fit: _Fit) -> _Fit:
     """Decorate ``fit`` so that an error or Ctrl-C leaves the estimator as it was.
 
     Otherwise it would predict with the draws of the last fit and the standardisation of this one.
-
-    Args:
-        fit: The method of an estimator.
-
-    Returns:
-        The method.
     """
 
     @functools.wraps(fit)

@@ -66,7 +66,14 @@ class Score(NamedTuple):
         return Score(self.value, sums / ratio, least_error)
 
     def minus(self, other: "Score") -> "Score":
-        """Subtract the score of other predictions of the same rows; the standard error is that of paired differences."""
+        """Subtract the score of other predictions of the same rows.
+
+        Args:
+            other: The other score.
+
+        Returns:
+            The difference, whose standard error takes into account that the rows are the same.
+        """
         return Score(self.value - other.value, self.influence - other.influence)
 
 

@@ -87,7 +87,14 @@ class Mixture(NamedTuple):
         return below + (found - below) * np.random.default_rng(random_state).uniform(size=found.shape)
 
     def sample(self, random_state: int = 0) -> Float[np.ndarray, "draw examples ..."]:
-        """Draw one value of each target from the distribution of each draw of the ensemble."""
+        """Draw one value of each target from the distribution of each draw of the ensemble.
+
+        Args:
+            random_state: Seed of the values.
+
+        Returns:
+            The values.
+        """
         return draw_from(self._all, np.random.default_rng(random_state))
 
     def quantiles(self, levels: Any) -> Float[np.ndarray, "levels examples ..."]:

@@ -201,15 +201,7 @@ INFERENCES: dict[str, type[AbstractInference]] = {}
 def chosen_inference(inference: Any, settings: Mapping[str, Any]) -> AbstractInference:
     """Return an inference by name, configured by an estimator's options; instances are returned unchanged.
 
-    Args:
-        inference: A name in :data:`INFERENCES`, or a configured inference.
-        settings: Options of the estimator, by name.
-
-    Returns:
-        The inference.
-
-    Raises:
-        ValueError: If the name is unknown.
+    Raises ValueError if the name is unknown.
     """
     if isinstance(inference, AbstractInference):
         return inference

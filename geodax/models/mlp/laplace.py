@@ -179,15 +179,7 @@ def _linearised_draws() -> SamplingAlgorithm:
 def whole_rows(
     problem: NetworkProblem, data: tuple[np.ndarray, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return inputs, targets and weights with one row for each draw of a row's missing cells.
-
-    Args:
-        problem: The problem.
-        data: As for :meth:`LaplaceInference.run`.
-
-    Returns:
-        The rows; the weights are None if all are 1.
-    """
+    """Return inputs, targets and weights with one row for each draw of a row's missing cells; None for weights of 1."""
     x, y, *given = data
     if not problem.num_incomplete:
         return x, y, given[0] if given else None

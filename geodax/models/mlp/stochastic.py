@@ -296,18 +296,10 @@ def _of_some_batches(function: Callable[[PyTree, PyTree], Scalar]) -> Callable[[
 def held_out_training(
     rng_key: PRNGKey, posterior: Posterior, data: PyTree, epoch: int, num_training: int
 ) -> tuple[Posterior, PyTree, dict[str, Any]]:
-    """Hold examples out of training, unless it is too short to overfit.
+    """Hold examples out of training, unless it is too short to overfit; ``epoch`` is a pass through the data in steps.
 
-    Args:
-        rng_key: A PRNG key.
-        posterior: The target.
-        data: Arrays whose first axis indexes the examples.
-        epoch: Number of iterations of a pass through the data.
-        num_training: Number of training iterations.
-
-    Returns:
-        The posterior of all examples, the data as it takes them, and the arguments ``objective``, ``score`` and
-        ``score_every`` of :func:`geodax.train_first`, or none.
+    Returns the posterior of all examples, the data as it takes them, and the arguments ``objective``, ``score`` and
+    ``score_every`` of :func:`geodax.train_first`, or none.
     """
     num_data = posterior.num_data
     if num_data < _LEAST_TRAINED or (epoch > 1 and num_training < _LEAST_EPOCHS * epoch):

@@ -274,13 +274,8 @@ class DrawState(NamedTuple):
 def independent_draws(problem: NetworkProblem, log_likelihood: Any, data: tuple[np.ndarray, ...]) -> SamplingAlgorithm:
     """Create a sampling algorithm that draws independently from fitted variational networks.
 
-    Args:
-        problem: The network and its priors.
-        log_likelihood: ``(position, batch) -> (B,)``.
-        data: Inputs and targets; the log density of a draw uses at most 1,000 rows, scaled to all of them.
-
-    Returns:
-        The algorithm: ``init`` takes a variational network; the positions of its states are ordinary networks.
+    The log density of a draw uses at most 1,000 rows, scaled to all. ``init`` takes a variational network; the
+    positions of states are ordinary networks.
     """
     num_data = len(data[0])
     rows = np.linspace(0, num_data - 1, min(num_data, _MOST_ROWS)).astype(int)

@@ -38,16 +38,7 @@ class NetworkCounts(NamedTuple):
 def observations(
     counts: Float[np.ndarray, "T C C"], *, diagonal: bool = True, likelihood: CountLikelihood = "poisson"
 ) -> NetworkCounts:
-    """Extract the pairs of symmetric matrices of counts.
-
-    Args:
-        counts: One matrix per window, NaN where a count is missing.
-        diagonal: Whether to include counts within a class.
-        likelihood: Distribution of a count given its rate.
-
-    Returns:
-        The counts.
-    """
+    """Extract the pairs of symmetric matrices of counts, one per window, NaN where a count is missing."""
     rows, columns = np.triu_indices(counts.shape[1], 0 if diagonal else 1)
     values = counts[:, rows, columns]
     is_observed, values = ~np.isnan(values), np.nan_to_num(values)
@@ -62,16 +53,9 @@ def observations(
 
 
 def checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
-    """Check counts in windows.
+    """Check symmetric counts, windows x classes x classes, NaN where missing; return them in double precision.
 
-    Args:
-        X: Symmetric counts, windows x classes x classes, NaN where a count is missing.
-
-    Returns:
-        The counts in double precision.
-
-    Raises:
-        ValueError: If the counts are not symmetric integers.
+    Raises ValueError if they are not symmetric integers.
     """
     counts = _checks.numbers("NetworkHMM", "X", X)
     if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2 or len(counts) < 1:
@@ -94,17 +78,7 @@ def checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
 
 
 def checked_likelihood(name: str) -> CountLikelihood:
-    """Check the name of a distribution of the counts.
-
-    Args:
-        name: The name.
-
-    Returns:
-        The distribution.
-
-    Raises:
-        ValueError: If the name is unknown.
-    """
+    """Return the distribution of the counts; raises ValueError for an unknown name."""
     for likelihood in COUNT_LIKELIHOODS:
         if likelihood == name:
             return likelihood
