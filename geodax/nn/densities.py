@@ -241,19 +241,7 @@ def rounded(drawn: Float[Array, "..."], like: Array) -> Float[Array, "..."]:
 
 
 def resolve_scale(scale: Scale, shape: tuple[int, ...], owner: str) -> float:
-    """Evaluate a scale for an array of the given shape.
-
-    Args:
-        scale: A number, ``"fan_in"``, or a function of the shape.
-        shape: The array's shape.
-        owner: Name used in error messages.
-
-    Returns:
-        A positive number.
-
-    Raises:
-        ValueError: If the scale is not positive.
-    """
+    """Evaluate a scale for an array of the given shape; raises ValueError if a function returns no positive number."""
     if callable(scale):
         value = float(scale(shape))
         if not value > 0:

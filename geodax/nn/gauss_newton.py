@@ -116,8 +116,7 @@ class Taps:
     def are_last(self, network: PyTree, x: PyTree) -> list[bool]:
         """Return which layers' outputs are the network's; x is a batch.
 
-        Raises:
-            ValueError: If a layer is not called, or called several times.
+        Raises ValueError if a layer is not called, or called several times.
         """
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x)
         require_one_call(self.owner, network, self.places, lambda network, x: network(x), row)
@@ -229,13 +228,9 @@ def weighted_sum(shares: Any, precisions: Float[Array, " outputs"]) -> Any:
 
 
 def traces(shares: Any, blocks: Sequence[Block], values: Sequence[Array], num_data: float) -> Float[Array, " outputs"]:
-    """Compute the trace of each output's share times the inverse of a matrix.
+    """Compute the trace of each output's share (see :func:`weighted_sum`) times the inverse of a matrix.
 
-    Args:
-        shares: As for :func:`weighted_sum`.
-        blocks: The decomposition of the weighted sum, in whose eigenbases the matrix is diagonal.
-        values: Its eigenvalues.
-        num_data: Number of examples.
+    The matrix is diagonal, with the given values, in the eigenbases of the weighted sum's decomposition.
     """
 
     def diagonal(block: Block, share: Any) -> Array:

@@ -76,16 +76,7 @@ class NewtonStep(NamedTuple):
     def __call__(
         self, state: Diagonal, gradient: PyTree, noise: PyTree, variance: Any, rate: Array, t: Array
     ) -> Diagonal:
-        """Return the state after a step.
-
-        Args:
-            state: The state.
-            gradient: Gradient of the mean loss of the batch at the drawn parameters.
-            noise: Standard normal noise of the draw.
-            variance: Variance of the prior.
-            rate: Learning rate.
-            t: Number of the step, from 1.
-        """
+        """Return the state after step t, from 1, with the gradient of the mean loss at parameters drawn with noise."""
         deviation, structure = self.deviation(state, variance), jax.tree.structure(state.mean)
         trees = (*state, gradient, noise, deviation, variance)
         moved = [self._moved(rate, t, *leaves) for leaves in zip(*map(jax.tree.leaves, trees), strict=True)]

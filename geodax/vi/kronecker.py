@@ -162,7 +162,7 @@ def assembled(
     Args:
         network: The network.
         places: Places of layers among its nodes.
-        matrices: Matrices of these layers; fewer leave the layers as they are.
+        matrices: Matrices of these layers; none leave the layers as they are.
         is_rest: Whether an array outside the layers has a posterior.
         rest: Entries of the arrays that have one.
         points: The arrays that have none; None leaves them as they are.

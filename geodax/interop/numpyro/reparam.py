@@ -129,11 +129,8 @@ class CircleReparam(_RedundantReparam):
 def complete(transform: AbstractTransform) -> Callable[[PRNGKey, Float[Array, "n p"]], Float[Array, " k"]]:
     """Return ``(key, matrix) -> vector``, which draws the part of the vector that does not affect the matrix.
 
-    Args:
-        transform: ``Polar``, ``Householder`` or ``Givens`` with ``wrap="circle"``.
-
-    Returns:
-        The function. For a matrix with density pi its vector has the density ``pi(Q(z)) exp(log_volume(z))``.
+    For a matrix with density pi the vector has the density ``pi(Q(z)) exp(log_volume(z))``. The transform is ``Polar``,
+    ``Householder`` or ``Givens`` with ``wrap="circle"``.
     """
 
     def polar(key: PRNGKey, q: Array) -> Array:
