@@ -74,7 +74,6 @@ class DropoutLinear(AbstractVariational, Sized):
         self.prior_variance, self.bias_prior_variance = variances
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
-        """Apply the layer to one vector."""
         x = _checks.vector("DropoutLinear", x, self.weight.shape[1])
         key = None if key is None else _checks.random_key("DropoutLinear", key)
         y = self.weight @ _dropped(x, x.shape, self.rate, key)
@@ -153,7 +152,6 @@ class DropoutConv2d(AbstractVariational):
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
-        """Apply the layer to one image."""
         x = _checks.image("DropoutConv2d", x, self.weight.shape[1])
         key = None if key is None else _checks.random_key("DropoutConv2d", key)
         kept = _dropped(x, (x.shape[0], 1, 1), self.rate, key)

@@ -251,7 +251,6 @@ class WHVILinear(AbstractVariational, Sized):
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
-        """Apply the layer to one vector."""
         x = _checks.vector("WHVILinear", x, self.weight.in_features)
         y = self.weight.apply(x, key)
         return y if self.bias is None else y + self.bias

@@ -75,7 +75,6 @@ class WHVIConv2d(AbstractVariational):
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
-        """Apply the layer to one image."""
         height, width = self.kernel_size
         x = _checks.image("WHVIConv2d", x, self.weight.in_features // (height * width))
         patches = patches_of(x, self.kernel_size, self.stride, self.padding)

@@ -114,7 +114,6 @@ class Horseshoe(AbstractPrior):
         return _log_mixture(jnp.sum(z * z) + floor, x.size) + constant - _log_share(self.least_scale)
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Draw the scales and the array, and return the array."""
         return HierarchicalHorseshoe(self.scale, self.local, self.least_scale).sample(key, like)[0]
 
     def least_temperature(self, num_entries: int) -> float:
@@ -163,7 +162,6 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
         return log_normal + log_cauchy + scales.size * (math.log(2.0 / math.pi) - _log_share(self.least_scale))
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Scales first."""
         sigma = resolve_scale(self.scale, like.shape, "HierarchicalHorseshoe")
         key_scale, key_normal = jax.random.split(key)
         dtype = drawn_in(like)

@@ -81,7 +81,6 @@ class OrthogonalConv2d(AbstractStructured):
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
-        """Apply the layer to one image."""
         x = _checks.image("OrthogonalConv2d", x, self.in_channels)
         y = convolve(x, self.kernel, self.stride, self.padding)
         return y if self.bias is None else y + self.bias[:, None, None]
@@ -95,11 +94,9 @@ class OrthogonalConv2d(AbstractStructured):
         return self.gain * matrix.reshape(self.out_channels, self.in_channels, height, width)
 
     def manifolds(self, stiefel: AbstractManifold) -> PyTree:
-        """Return the manifolds: ``stiefel`` for the weight."""
         return with_manifolds(self, stiefel, "weight")
 
     def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
-        """Return the priors: uniform for the weight."""
         return {"weight": Haar()}
 
 
@@ -133,7 +130,6 @@ class FilterResponseNorm(eqx.Module):
     def __call__(
         self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "channels height width"]:
-        """Normalise one image."""
         x = _checks.image("FilterResponseNorm", x, len(self.weight))
         dtype = jnp.result_type(self.weight, x, self.bias)
         weight, wide, bias = _tree.widened((self.weight, x, self.bias))

@@ -179,11 +179,9 @@ class GaussianLikelihood(AbstractLikelihood):
 
     @property
     def has_parameter(self) -> bool:
-        """Whether the noise is a parameter."""
         return self.noise is None
 
     def num_outputs(self, num_targets: int) -> int:
-        """One mean a target."""
         return num_targets
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
@@ -192,7 +190,6 @@ class GaussianLikelihood(AbstractLikelihood):
         return outputs, spread_over(self.log_noise(position, outputs), outputs)
 
     def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
-        """Return the normal log density of each target."""
         means, log_noise = parameters
         require_shape("GaussianLikelihood", means, targets)
         return normal_log_density(means, log_noise, targets)
@@ -204,7 +201,6 @@ class GaussianLikelihood(AbstractLikelihood):
         return x, means + jnp.exp(_tree.widened(log_noise)) * jax.random.normal(key, means.shape, means.dtype)
 
     def distribution(self, *parameters: np.ndarray) -> Normal:
-        """Return normal distributions."""
         means, log_noise = parameters
         return Normal(means, np.exp(log_noise))
 
@@ -233,7 +229,6 @@ class WithNoise(eqx.Module):
         self.log_noise = jnp.asarray(log_noise, getattr(log_noise, "dtype", dtype))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the network."""
         return self.network(*args, **kwargs)
 
 

@@ -37,7 +37,6 @@ class AbstractLocalLinear(AbstractLocal, Sized):
 
     @property
     def is_local(self) -> bool:
-        """Whether outputs are drawn instead of weights."""
         return self.local
 
     @abc.abstractmethod
@@ -99,7 +98,6 @@ class MeanFieldLinear(AbstractLocalLinear):
         self.local = _flag("MeanFieldLinear", local)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
-        """Apply the layer to one vector."""
         x = _checks.vector(type(self).__name__, x, self.weight.mean.shape[1])
         key = None if key is None else _checks.random_key(type(self).__name__, key)
         if key is not None and not self.local:
@@ -172,7 +170,6 @@ class FullCovarianceLinear(AbstractLocalLinear):
         self.local = _flag("FullCovarianceLinear", local)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
-        """Apply the layer to one vector."""
         x = _checks.vector(type(self).__name__, x, self.weight.mean.shape[1])
         if key is not None and not self.local:
             return self.fixed(key)(x)
@@ -256,7 +253,6 @@ class MeanFieldConv2d(AbstractVariational):
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
-        """Apply the layer to one image."""
         x = _checks.image("MeanFieldConv2d", x, self.weight.mean.shape[1])
         kernel, bias = self.arrays(key)
         y = convolve(x, kernel, self.stride, self.padding)
@@ -283,7 +279,6 @@ class DrawnLinear(Sized):
     bias: Float[Array, " out"] | None
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " out"]:
-        """Apply the layer to one vector."""
         y = self.weight @ _checks.vector("a drawn layer", x, self.weight.shape[1])
         return y if self.bias is None else y + self.bias
 

@@ -90,7 +90,6 @@ class KroneckerOver(AbstractWhole):
     prior_variance: tuple[float, ...] = eqx.field(static=True)
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
-        """Call the network with drawn arrays, or with the means."""
         network: Any = self.network if key is None else self.sample(key)
         return network(x)
 
@@ -100,7 +99,6 @@ class KroneckerOver(AbstractWhole):
         return self.network
 
     def sample(self, key: PRNGKey) -> Position:
-        """Draw a network."""
         keys = jax.random.split(key, len(self.layers) + 1)
         matrices = [layer.sample(keys[i]) for i, layer in enumerate(self.layers)]
         rest = None if self.rest is None else self.rest.sample(keys[-1])

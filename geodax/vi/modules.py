@@ -89,7 +89,6 @@ class Seeded(AbstractStandIn):
     key: PRNGKey
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
-        """Call the module."""
         return self.layer(x, key=self.key if key is None else key)
 
 

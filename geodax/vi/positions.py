@@ -223,7 +223,6 @@ class GaussianOver(AbstractWhole):
                 )
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
-        """Call the position with sampled arrays, or with the means."""
         position: Any = self.mean if key is None else self.sample(key)
         return position(x)
 
@@ -233,7 +232,6 @@ class GaussianOver(AbstractWhole):
         return self.position(self.family.location)
 
     def sample(self, key: PRNGKey) -> Position:
-        """Draw a position."""
         return self.position(self.family.sample(key))
 
     def log_prob(self, position: Position) -> Scalar:

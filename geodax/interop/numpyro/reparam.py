@@ -36,7 +36,6 @@ class _Redundant(Distribution):
 
     @property
     def support(self) -> Any:
-        """Vectors."""
         return constraints.real_vector
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:
@@ -99,7 +98,6 @@ class PolarReparam(_RedundantReparam):
     suffix = "polar"
 
     def transform(self, n: int, p: int) -> AbstractTransform:
-        """``Polar(n, p)``."""
         return Polar(n, p)
 
 
@@ -109,7 +107,6 @@ class HouseholderReparam(_RedundantReparam):
     suffix = "householder"
 
     def transform(self, n: int, p: int) -> AbstractTransform:
-        """``Householder(n, p)``."""
         return Householder(n, p)
 
 
@@ -122,7 +119,6 @@ class CircleReparam(_RedundantReparam):
     suffix = "circle"
 
     def transform(self, n: int, p: int) -> AbstractTransform:
-        """``Givens(n, p, wrap="circle")``."""
         return Givens(n, p, wrap="circle")
 
 

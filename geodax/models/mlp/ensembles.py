@@ -55,7 +55,6 @@ class NetworkEnsemble(AbstractInference):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "NetworkEnsemble":
-        """Create an instance from the estimator's options of the same names."""
         if settings["temperature"] != 1.0:
             raise ValueError(
                 f"{argument('temperature')} must be 1 for {argument('inference', settings['inference'])}, which has "
@@ -85,7 +84,6 @@ class NetworkEnsemble(AbstractInference):
             )
 
     def form(self, problem: NetworkProblem) -> Form:
-        """Draws are networks as built by the problem."""
         return Form(problem.build(jax.random.key(0)), apply_network)
 
     def run(
@@ -98,7 +96,6 @@ class NetworkEnsemble(AbstractInference):
         devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
-        """Train; for SWAG follow the descent, and draw."""
         num_data = len(data[0])
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=num_data)
         size = max(1, min(_BATCH_SIZE, num_data // _LEAST_BATCHES)) if self.batch_size is None else self.batch_size

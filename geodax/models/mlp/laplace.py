@@ -62,7 +62,6 @@ class LaplaceInference(AbstractInference):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "LaplaceInference":
-        """Create an instance from the estimator's options of the same names."""
         NetworkEnsemble.from_settings(settings)  # refuses other temperatures
         if settings["step_size"] is not None:
             raise ValueError(
@@ -74,7 +73,6 @@ class LaplaceInference(AbstractInference):
 
     @property
     def likelihood_power(self) -> float:
-        """Power of the likelihood in the approximated posterior."""
         return 1.0
 
     def check(self, problem: NetworkProblem) -> None:
@@ -119,7 +117,6 @@ class LaplaceInference(AbstractInference):
         devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
-        """Train, approximate, draw."""
         key_training, key_draws = jax.random.split(rng_key)
         where: dict[str, Any] = {"devices": devices, "progress": progress}
         kept = kept_in(folder)

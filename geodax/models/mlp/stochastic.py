@@ -96,7 +96,6 @@ class StochasticGradientMCMC(AbstractInference):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "StochasticGradientMCMC":
-        """Create an instance from the estimator's options of the same names."""
         return cls(**{field.name: settings[field.name] for field in dataclasses.fields(cls)})
 
     @property
@@ -105,7 +104,6 @@ class StochasticGradientMCMC(AbstractInference):
         return 1.0 / self.temperature if self.temperature > 0.0 else None
 
     def check(self, problem: NetworkProblem) -> None:
-        """Raise ValueError for invalid options."""
         _checks.chosen("StochasticGradientMCMC", "sampler", self.sampler, tuple(SAMPLERS))
         if self.sampler == "sgrld" and (problem.orthogonal or problem.rank is not None) and problem.widths:
             raise ValueError(
@@ -149,7 +147,6 @@ class StochasticGradientMCMC(AbstractInference):
                 _checks.whole("StochasticGradientMCMC", name, getattr(self, name), most=MOST_ITERATIONS)
 
     def form(self, problem: NetworkProblem) -> Form:
-        """Draws are networks as built by the problem."""
         return Form(problem.build(jax.random.key(0)), apply_network)
 
     def run(
@@ -162,7 +159,6 @@ class StochasticGradientMCMC(AbstractInference):
         devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
-        """Sample."""
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=len(data[0]))
         manifold = None if self.sampler == "sgrld" else nn.geometry(jax.eval_shape(problem.build, jax.random.key(0)))
         trains = least_temperature(problem)[0] == 0  # otherwise training would end at zero arrays

@@ -75,7 +75,6 @@ class VariationalInference(AbstractInference):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "VariationalInference":
-        """Create an instance from the estimator's options of the same names."""
         names = ("step_size", "batch_size", "num_warmup", "num_samples", "num_chains")
         if settings["temperature"] != 1.0:
             raise ValueError(
@@ -86,7 +85,6 @@ class VariationalInference(AbstractInference):
 
     @property
     def likelihood_power(self) -> float:
-        """Power of the likelihood in the approximated posterior."""
         return 1.0
 
     def check(self, problem: NetworkProblem) -> None:
@@ -104,7 +102,6 @@ class VariationalInference(AbstractInference):
         jax.eval_shape(lambda key: self.start(problem, key), jax.random.key(0))
 
     def form(self, problem: NetworkProblem) -> Form:
-        """Draws are networks as built by the problem."""
         return Form(problem.build(jax.random.key(0)), apply_network)
 
     def start(self, problem: NetworkProblem, key: PRNGKey) -> Position:
@@ -146,7 +143,6 @@ class VariationalInference(AbstractInference):
         devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
-        """Fit each chain, then draw."""
         key_fits, key_draws = jax.random.split(rng_key)
         likelihood, num_data = problem.log_likelihood(as_bound=True), len(data[0])
         kept = kept_in(folder)
@@ -212,7 +208,6 @@ class NaturalGradient(VariationalInference):
     kind: str = "ivon"
 
     def start(self, problem: NetworkProblem, key: PRNGKey) -> Position:
-        """Create the network from which a fit starts."""
         network = problem.build(key)
         if isinstance(network, nn.Hierarchical):
             raise ValueError(
@@ -233,7 +228,6 @@ class NaturalGradient(VariationalInference):
             )
 
     def method(self, problem: NetworkProblem, start: Any, likelihood: Any, num_data: int) -> dict[str, Any]:
-        """Return the algorithm."""
         has_noise = isinstance(start, nn.WithNoise)
         algorithm = _NATURAL[self.kind](
             start,
