@@ -17,10 +17,9 @@ from geodax import _checks, nn
 from geodax._types import PRNGKey
 from geodax._wording import argument
 from geodax.data.minibatches import batches
-from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.mlp.inference import INFERENCES, AbstractInference, NetworkProblem, require_free_weights
 from geodax.models.mlp.stochastic import MOST_ITERATIONS, held_out_training, least_temperature
 from geodax.models.options import kept_in
-from geodax.nn.likelihoods import apply_network
 from geodax.posterior import Posterior
 from geodax.run.ensembles import train_ensemble
 from geodax.run.progress import Reporter
@@ -70,21 +69,15 @@ class NetworkEnsemble(AbstractInference):
         for name in ("batch_size", "num_warmup", "num_chains", "num_samples"):
             if name != "batch_size" or self.batch_size is not None:
                 _checks.whole("NetworkEnsemble", name, getattr(self, name), most=MOST_ITERATIONS)
-        if self.inference != "ensemble" and (problem.orthogonal or problem.rank is not None) and problem.widths:
-            raise ValueError(
-                f"{argument('inference', self.inference)} supports only free weights, but "
-                f"{argument('orthogonal', True)} and {argument('rank')} put them on Stiefel manifolds; use "
-                f"{argument('inference', 'ensemble')} or 'mcmc'."
-            )
+        if self.inference != "ensemble":
+            instead = f"{argument('inference', 'ensemble')} or 'mcmc'"
+            require_free_weights(problem, argument("inference", self.inference), instead)
         least, path = least_temperature(problem)
         if least > 0.0:
             raise ValueError(
                 f"with {argument('prior', 'horseshoe')}, which has one scale for all of {path}, the optimum is an "
                 f"array of zeros; use {argument('prior', 'local-horseshoe')}, or {argument('inference', 'mcmc')}."
             )
-
-    def form(self, problem: NetworkProblem) -> Form:
-        return Form(problem.build(jax.random.key(0)), apply_network)
 
     def run(
         self,

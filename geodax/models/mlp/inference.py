@@ -138,9 +138,9 @@ class AbstractInference(abc.ABC):
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError for a problem that the method does not support."""
 
-    @abc.abstractmethod
     def form(self, problem: NetworkProblem) -> Form:
-        """Return the form of the draws."""
+        """Return the form of the draws: by default networks as built by the problem."""
+        return Form(problem.build(jax.random.key(0)), apply_network)
 
     @abc.abstractmethod
     def run(
@@ -192,6 +192,23 @@ def _network(
         dtype=jnp.float32,
         key=key,
     )
+
+
+def require_free_weights(problem: NetworkProblem, what: str, instead: str) -> None:
+    """Raise ValueError for orthonormal or low-rank weights, which a method does not support."""
+    if (problem.orthogonal or problem.rank is not None) and problem.widths:
+        raise ValueError(
+            f"{what} supports only free weights, but {argument('orthogonal', True)} and {argument('rank')} put them on "
+            f"Stiefel manifolds; use {instead}."
+        )
+
+
+def built_without_scales(problem: NetworkProblem, key: PRNGKey, what: str, instead: str) -> Any:
+    """Build the network; raise ValueError for priors with scales as parameters, which a method does not support."""
+    network = problem.build(key)
+    if isinstance(network, nn.Hierarchical):
+        raise ValueError(f"{what} requires normal priors; use {argument('prior', 'gaussian')}, or {instead}.")
+    return network
 
 
 INFERENCES: dict[str, type[AbstractInference]] = {}

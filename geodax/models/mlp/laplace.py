@@ -26,7 +26,14 @@ from geodax import _checks, nn
 from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar
 from geodax._wording import argument
 from geodax.models.mlp.ensembles import NetworkEnsemble
-from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.mlp.inference import (
+    INFERENCES,
+    AbstractInference,
+    Form,
+    NetworkProblem,
+    built_without_scales,
+    require_free_weights,
+)
 from geodax.models.options import kept_in
 from geodax.nn.likelihoods import apply_network
 from geodax.run.positions import last_positions
@@ -80,20 +87,14 @@ class LaplaceInference(AbstractInference):
         _checks.chosen(_OWNER, "structure", self.structure, _STRUCTURES)
         _checks.chosen(_OWNER, "layers", self.layers, _LAYERS)
         _checks.whole(_OWNER, "num_samples", self.num_samples)
-        how, others = argument("inference", "laplace"), f"{argument('inference', 'ensemble')} or 'mcmc'."
-        if (problem.orthogonal or problem.rank is not None) and problem.widths:
-            raise ValueError(
-                f"{how} supports only free weights, but {argument('orthogonal', True)} and {argument('rank')} put them "
-                f"on Stiefel manifolds; use {others}"
-            )
-        network = problem.build(jax.random.key(0))
-        if isinstance(network, nn.Hierarchical):
-            raise ValueError(f"{how} requires normal priors; use {argument('prior', 'gaussian')}, or {others}")
+        how, others = argument("inference", "laplace"), f"{argument('inference', 'ensemble')} or 'mcmc'"
+        require_free_weights(problem, how, others)
+        network = built_without_scales(problem, jax.random.key(0), how, others)
         prior_variances_of(how, network, (NOISE, SPACINGS), 1.0, problem.priors)
         if not isinstance(problem.likelihood, nn.CategoricalLikelihood | nn.GaussianLikelihood):
             raise ValueError(
                 f"{how} needs classes or normal noise of one size; use {argument('likelihood', 'gaussian')}, or "
-                f"{others}"
+                f"{others}."
             )
         self._training.check(problem)
 

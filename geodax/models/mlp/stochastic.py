@@ -32,9 +32,8 @@ from geodax._types import Array, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import batches
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.mlp.inference import INFERENCES, AbstractInference, NetworkProblem, require_free_weights
 from geodax.models.options import kept_in
-from geodax.nn.likelihoods import apply_network
 from geodax.posterior import Posterior
 from geodax.run.progress import Reporter
 from geodax.run.sample import sample
@@ -105,11 +104,8 @@ class StochasticGradientMCMC(AbstractInference):
 
     def check(self, problem: NetworkProblem) -> None:
         _checks.chosen("StochasticGradientMCMC", "sampler", self.sampler, tuple(SAMPLERS))
-        if self.sampler == "sgrld" and (problem.orthogonal or problem.rank is not None) and problem.widths:
-            raise ValueError(
-                f"{argument('sampler', 'sgrld')} supports only free weights, but {argument('orthogonal', True)} and "
-                f"{argument('rank')} put them on Stiefel manifolds; use {argument('sampler', 'sghmc')}."
-            )
+        if self.sampler == "sgrld":
+            require_free_weights(problem, argument("sampler", "sgrld"), argument("sampler", "sghmc"))
         is_named = isinstance(self.metric, str) and self.metric in METRICS
         if not isinstance(self.metric, metrics.AbstractMetric) and not is_named:
             raise ValueError(
@@ -145,9 +141,6 @@ class StochasticGradientMCMC(AbstractInference):
             is_left_out = name == "batch_size" and self.batch_size is None
             if not is_left_out and (name != "num_warmup" or self.num_warmup != 0 or self.step_size is None):
                 _checks.whole("StochasticGradientMCMC", name, getattr(self, name), most=MOST_ITERATIONS)
-
-    def form(self, problem: NetworkProblem) -> Form:
-        return Form(problem.build(jax.random.key(0)), apply_network)
 
     def run(
         self,

@@ -29,9 +29,14 @@ import numpy as np
 from geodax import _checks, nn
 from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar, Schedule
 from geodax._wording import argument
-from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.mlp.inference import (
+    INFERENCES,
+    AbstractInference,
+    NetworkProblem,
+    built_without_scales,
+    require_free_weights,
+)
 from geodax.models.options import kept_in
-from geodax.nn.likelihoods import apply_network
 from geodax.run.fit import fit
 from geodax.run.progress import Reporter
 from geodax.run.sample import sample
@@ -89,11 +94,7 @@ class VariationalInference(AbstractInference):
 
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError for structured weights, non-normal priors, and numbers out of range."""
-        if problem.orthogonal or problem.rank is not None:
-            raise ValueError(
-                f"{argument('inference', self.kind)} supports only free weights, but {argument('orthogonal', True)} "
-                f"and {argument('rank')} put them on Stiefel manifolds; use {argument('inference', 'mcmc')}."
-            )
+        require_free_weights(problem, argument("inference", self.kind), argument("inference", "mcmc"))
         if self.step_size is not None:
             as_number("VariationalInference", "step_size", self.step_size)
         for name in ("batch_size", "num_samples", "num_chains", "num_warmup"):
@@ -101,18 +102,13 @@ class VariationalInference(AbstractInference):
                 _checks.whole("VariationalInference", name, getattr(self, name), most=_MOST_STEPS)
         jax.eval_shape(lambda key: self.start(problem, key), jax.random.key(0))
 
-    def form(self, problem: NetworkProblem) -> Form:
-        return Form(problem.build(jax.random.key(0)), apply_network)
+    def _built(self, problem: NetworkProblem, key: PRNGKey) -> Any:
+        return built_without_scales(problem, key, argument("inference", self.kind), argument("inference", "mcmc"))
 
     def start(self, problem: NetworkProblem, key: PRNGKey) -> Position:
         """Create the network with the initial posterior of a fit."""
         key_network, key_layers = jax.random.split(key)
-        network = problem.build(key_network)
-        if isinstance(network, nn.Hierarchical):
-            raise ValueError(
-                f"{argument('inference', self.kind)} requires normal priors; use {argument('prior', 'gaussian')}, or "
-                f"{argument('inference', 'mcmc')}."
-            )
+        network = self._built(problem, key_network)
         inner = network.network if isinstance(network, nn.WithNoise) else network
         priors = _without_noise(problem.priors) if isinstance(network, nn.WithNoise) else problem.priors
         layers = nn.variational(inner, self.kind, key=key_layers, priors=priors, **self.layer_options)
@@ -208,13 +204,7 @@ class NaturalGradient(VariationalInference):
     kind: str = "ivon"
 
     def start(self, problem: NetworkProblem, key: PRNGKey) -> Position:
-        network = problem.build(key)
-        if isinstance(network, nn.Hierarchical):
-            raise ValueError(
-                f"{argument('inference', self.kind)} requires normal priors; use {argument('prior', 'gaussian')}, or "
-                f"{argument('inference', 'mcmc')}."
-            )
-        return network
+        return self._built(problem, key)
 
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError as for the other inferences, and for missing inputs under noisy K-FAC."""
