@@ -252,14 +252,17 @@ def with_manifolds(layer: eqx.Module, stiefel: AbstractManifold, *names: str) ->
     )
 
 
-def kernel_sides(owner: str, kernel_size: Any) -> tuple[int, int]:
-    """Height and width of a kernel, given as one number or two; TypeError for anything else."""
+def kernel_shape(
+    owner: str, in_channels: Any, out_channels: Any, kernel_size: Any, stride: Any
+) -> tuple[tuple[int, int, int, int], int]:
+    """Shape of a kernel, out x in x height x width, and stride; TypeError for a size that is not one number or two."""
     sides = kernel_size if np.ndim(kernel_size) else (kernel_size, kernel_size)
     if isinstance(kernel_size, str) or len(sides) != 2:
         found = _checks.described(kernel_size)
         raise TypeError(f"{owner}: kernel_size must be an integer, or a pair of them, found {found}.")
-    height, width = check_sizes(owner, height=sides[0], width=sides[1])
-    return height, width
+    sizes = {"in_channels": in_channels, "out_channels": out_channels, "height": sides[0], "width": sides[1]}
+    inputs, outputs, height, width, stride = check_sizes(owner, **sizes, stride=stride)
+    return (outputs, inputs, height, width), stride
 
 
 def side_padding(owner: str, padding: Any) -> int | str:

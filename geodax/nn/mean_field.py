@@ -25,7 +25,7 @@ from jaxtyping import Float
 from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.convolve import convolve
-from geodax.nn.layers import Sized, check_sizes, kernel_sides, prior_variances, side_padding
+from geodax.nn.layers import Sized, check_sizes, kernel_shape, prior_variances, side_padding
 from geodax.vi.families import DiagonalGaussian, FullGaussian, normal
 from geodax.vi.modules import AbstractLocal, AbstractVariational
 
@@ -233,20 +233,11 @@ class MeanFieldConv2d(AbstractVariational):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        height, width = kernel_sides("MeanFieldConv2d", kernel_size)
-        in_channels, out_channels, height, width, stride = check_sizes(
-            "MeanFieldConv2d",
-            in_channels=in_channels,
-            out_channels=out_channels,
-            height=height,
-            width=width,
-            stride=stride,
-        )
-        fan_in = in_channels * height * width
-        shape = (out_channels, in_channels, height, width)
+        shape, self.stride = kernel_shape("MeanFieldConv2d", in_channels, out_channels, kernel_size, stride)
+        fan_in = math.prod(shape[1:])
         self.weight = around_zero(key, shape, fan_in, gain, initial_deviation, dtype)
-        self.bias = _bias(out_channels, fan_in, initial_deviation, dtype) if use_bias else None
-        self.stride, self.padding = stride, side_padding("MeanFieldConv2d", padding)
+        self.bias = _bias(shape[0], fan_in, initial_deviation, dtype) if use_bias else None
+        self.padding = side_padding("MeanFieldConv2d", padding)
         variances = prior_variances("MeanFieldConv2d", prior_variance, bias_prior_variance)
         self.prior_variance, self.bias_prior_variance = variances
 
