@@ -210,7 +210,7 @@ def test_posterior_again(fitted, problem):
     ("options", "change", "words"),
     [
         ({"n_hidden": 0}, lambda x, y: (x, y), "n_hidden"),
-        ({"weights": "spherical"}, lambda x, y: (x, y), "'unit' or 'free'"),
+        ({"weights": "spherical"}, lambda x, y: (x, y), "weights must be one of"),
         ({"bias": "none"}, lambda x, y: (x, y), "'joint' or 'separate'"),
         ({"bias": "separate"}, lambda x, y: (x, y), "only a sign"),
         ({"noise_scale": 0.0}, lambda x, y: (x, y), "noise_scale"),

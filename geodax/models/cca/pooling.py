@@ -32,15 +32,15 @@ identified at all. Draws are reported with aligned signs and order (:mod:`geodax
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from geodax import _checks
 from geodax._types import Array, LogDensity, Position, PRNGKey
-from geodax._wording import argument
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -75,10 +75,7 @@ class CCAPrior(NamedTuple):
 
 def checked_pooling(owner: str, pooling: str) -> Pooling:
     """Return the pooling; raises ValueError for an unknown one."""
-    for known in POOLINGS:
-        if known == pooling:
-            return known
-    raise ValueError(f"{owner}: {argument('pooling')} must be one of {', '.join(POOLINGS)}, found {pooling!r}.")
+    return cast(Pooling, _checks.chosen(owner, "pooling", pooling, POOLINGS))
 
 
 def manifold(pooling: Pooling) -> AbstractManifold | None:

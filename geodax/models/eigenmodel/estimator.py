@@ -1,7 +1,7 @@
 """The eigenmodel of a symmetric network, as a scikit-learn estimator."""
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -272,12 +272,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         return EigenmodelPrior(self.eigenvalue_scale, self.intercept_scale)
 
     def _link(self) -> density.Link:
-        for link in density.LINKS:
-            if link == self.link:
-                return link
-        raise ValueError(
-            f"Eigenmodel: {argument('link')} must be one of {', '.join(density.LINKS)}, found {self.link!r}."
-        )
+        return cast(density.Link, _checks.chosen("Eigenmodel", "link", self.link, density.LINKS))
 
     def _checked_pairs(self, X: Any) -> np.ndarray:
         chosen = np.asarray(X)

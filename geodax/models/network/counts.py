@@ -1,13 +1,12 @@
 """Checked counts between classes in windows, in the form used by the hidden Markov network model."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import gammaln
 
 from geodax import _checks
-from geodax._wording import argument
 
 CountLikelihood = Literal["poisson", "negative-binomial"]
 COUNT_LIKELIHOODS: tuple[CountLikelihood, ...] = ("poisson", "negative-binomial")
@@ -79,7 +78,4 @@ def checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
 
 def checked_likelihood(name: str) -> CountLikelihood:
     """Return the distribution of the counts; raises ValueError for an unknown name."""
-    for likelihood in COUNT_LIKELIHOODS:
-        if likelihood == name:
-            return likelihood
-    raise ValueError(f"NetworkHMM: {argument('counts')} must be one of {', '.join(COUNT_LIKELIHOODS)}, found {name!r}.")
+    return cast(CountLikelihood, _checks.chosen("NetworkHMM", "counts", name, COUNT_LIKELIHOODS))

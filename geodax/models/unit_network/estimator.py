@@ -1,7 +1,7 @@
 """A ReLU network with unit weight vectors, as a scikit-learn estimator."""
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from geodax import _checks
 from geodax._wording import argument, in_python
 from geodax.mcmc.nuts import nuts
 from geodax.models.missing import (
@@ -261,15 +262,9 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         )
 
     def _form(self) -> UnitNetworkForm:
-        for weights in density.WEIGHTS:
-            for bias in density.BIASES:
-                if (weights, bias) == (self.weights, self.bias):
-                    return UnitNetworkForm(weights, bias)
-        raise ValueError(
-            f"UnitNetworkRegressor: {argument('weights')} must be 'unit' or 'free', and {argument('bias')} 'joint' or "
-            "'separate', found "
-            f"{self.weights!r} and {self.bias!r}."
-        )
+        weights = _checks.chosen("UnitNetworkRegressor", "weights", self.weights, density.WEIGHTS)
+        bias = _checks.chosen("UnitNetworkRegressor", "bias", self.bias, density.BIASES)
+        return UnitNetworkForm(cast(density.Weights, weights), cast(density.Bias, bias))
 
 
 def _first_draw(inputs: Float[np.ndarray, "rows *draws D"]) -> Float[np.ndarray, "rows D"]:
