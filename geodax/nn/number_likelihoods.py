@@ -19,15 +19,14 @@ from jax.scipy.special import gammaln
 from jaxtyping import Float
 
 from geodax import _checks
-from geodax._normal import Normal
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.nn.densities import python_number
 from geodax.nn.likelihoods import (
     AbstractLikelihood,
+    AbstractNormalLikelihood,
     Apply,
     apply_network,
     log_parameter,
-    normal_log_density,
     require_one_parameter,
     require_shape,
     spread_over,
@@ -36,7 +35,7 @@ from geodax.nn.likelihoods import (
 _LARGE_SIZE = 100.0  # from here on differences of log gamma functions in single precision lose digits
 
 
-class HeteroscedasticLikelihood(AbstractLikelihood):
+class HeteroscedasticLikelihood(AbstractNormalLikelihood):
     """Real targets with normal noise whose size depends on the inputs.
 
     Args:
@@ -64,15 +63,6 @@ class HeteroscedasticLikelihood(AbstractLikelihood):
             return outputs[:, 0], outputs[:, 1]
         means, log_noise = jnp.split(outputs, 2, axis=1)
         return means, log_noise
-
-    def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
-        means, log_noise = parameters
-        require_shape("HeteroscedasticLikelihood", means, targets)
-        return normal_log_density(means, log_noise, targets)
-
-    def distribution(self, *parameters: np.ndarray) -> Normal:
-        means, log_noise = parameters
-        return Normal(means, np.exp(log_noise))
 
 
 class StudentTLikelihood(AbstractLikelihood):

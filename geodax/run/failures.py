@@ -28,7 +28,7 @@ def cause_of(
     examples, when, batches = (), "", [None]
     if feed is not None:
         examples, when = feed.examples, ", with the batch of that iteration"
-        batches = _batches_of(feed, chain_keys[chain : chain + 1], at, getattr(algorithm, "num_batches", 1))
+        batches = _batches_of(feed, chain_keys[chain], at, getattr(algorithm, "num_batches", 1))
     if "training score" in densities:  # it need not have a gradient
         score = densities["training score"]
         densities["training score"] = lambda position, batch: score(jax.lax.stop_gradient(position), batch)
@@ -103,7 +103,5 @@ def is_defined(function: Callable[[Any, Any], Any], position: PyTree, batch: PyT
 
 def _batches_of(feed: Feed, key: Array, at: int, count: int) -> list[PyTree]:
     """The batches of a chain in an iteration, each of them once the first, at which densities look."""
-    start = jnp.asarray(at, jnp.int32)
-    drawn = feed.draw(feed.load(at, at + 1), key, start, start, None)
-    drawn = drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn)
+    drawn = feed.of_chain(feed.load(at, at + 1), key, at)
     return [drawn] + [jax.tree.map(lambda x, i=i: jnp.roll(x, -i, axis=0), drawn) for i in range(1, count)]

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from geodax import _checks
 from geodax._tree import leaf_names
-from geodax._types import Array, Cycle, PyTree
+from geodax._types import Array, Cycle, PRNGKey, PyTree
 from geodax.data.minibatches import Batches, Stream
 from geodax.data.parts import Part, draw_part
 from geodax.data.shard_files import Shards, own_part
@@ -59,6 +59,12 @@ class Feed(NamedTuple):
     def chain_axis(self) -> int | None:
         """The chain axis of the result of ``draw``."""
         return None if self.is_shared else 0
+
+    def of_chain(self, data: PyTree, key: PRNGKey, iteration: Any = 0) -> PyTree:
+        """The batch of the chain with this key in the first iteration of the data."""
+        number = jnp.asarray(iteration, jnp.int32)
+        drawn = self.draw(data, key[None], number, number, None)
+        return drawn if self.is_shared else jax.tree.map(lambda leaf: leaf[0], drawn)
 
     def placement(self, axis: str | None) -> PartitionSpec:
         """Placement of the data of ``load`` on the mesh."""

@@ -82,10 +82,7 @@ def record_shapes(
         return kept
 
     def one(states, chain_keys, data):
-        batch = ()
-        if feed is not None:
-            drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
-            batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
+        batch = () if feed is None else (feed.of_chain(data, chain_keys[0]),)
         one_state = jax.tree.map(lambda x: x[0], states)
         returned = step(jax.random.key(0), one_state, *batch)
         _check_returned(one_state, returned)

@@ -97,7 +97,7 @@ def as_mesh(
             mesh.
     """
     shape = devices.shape if isinstance(devices, Mesh) else {}
-    split = [name for name in _model_axes(devices) if shape[name] > 1]
+    split = [name for name in model_axes(devices) if shape[name] > 1]
     if isinstance(devices, Mesh):
         grid = _as_grid(owner, devices, is_split)
     elif devices is None:
@@ -205,15 +205,15 @@ def _first_of_each_process(devices: Sequence[Any], count: int) -> list[Any]:
     return [d for i in range(jax.process_count()) for d in [d for d in devices if d.process_index == i][:each]]
 
 
-def _model_axes(devices: Any) -> list[str]:
-    """The axes of a mesh over which parameters are split."""
-    names = devices.axis_names if isinstance(devices, Mesh) else ()
-    return [name for name in names if name not in (CHAIN_AXIS, DATA_AXIS)]
+def model_axes(mesh: Any) -> tuple[str, ...]:
+    """Names of the axes of a mesh over which parameters are split; none for other devices."""
+    names = mesh.axis_names if isinstance(mesh, Mesh) else ()
+    return tuple(name for name in names if name not in (CHAIN_AXIS, DATA_AXIS))
 
 
 def _as_grid(owner: str, mesh: Mesh, is_split: bool) -> np.ndarray:
     """The devices of a user's mesh as (chain, data, ...), with its other axes in their order."""
-    names, more = list(mesh.axis_names), _model_axes(mesh)
+    names, more = list(mesh.axis_names), model_axes(mesh)
     if not (is_split or {CHAIN_AXIS, DATA_AXIS, MODEL_AXIS}.intersection(names)):
         raise ValueError(
             f'{owner}: a mesh needs the axes "chain", "data" or "model", or several of them, as '

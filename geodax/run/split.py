@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from geodax import _checks, _tree
 from geodax._types import PyTree
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, MODEL_AXIS, Part, axes_of
+from geodax.run.sharding import model_axes
 from geodax.sgmcmc.metrics.shampoo import LeafState
 
 Rules = Mapping[str, Sequence[Any]] | Callable[[str, tuple[int, ...]], Sequence[Any] | None] | None
@@ -193,11 +194,6 @@ def shardings(owner: str, position: PyTree, mesh: Mesh, rules: Rules = None) -> 
 
     found = [of_leaf(name, tuple(np.shape(leaf))) for name, leaf in zip(names, leaves, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(position), found)
-
-
-def model_axes(mesh: Mesh | None) -> tuple[str, ...]:
-    """Names of the axes over which parameters are split."""
-    return () if mesh is None else tuple(name for name in mesh.axis_names if name not in (CHAIN_AXIS, DATA_AXIS))
 
 
 def mesh_of(owner: str, position: PyTree) -> Mesh | None:
