@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     import numpy as np
+    from sklearn.utils import Tags
 
     from geodax.run.progress import Reporter
 
@@ -37,6 +38,16 @@ def all_or_nothing(fit: _Fit) -> _Fit:
             raise
 
     return cast(_Fit, wrapped)
+
+
+class AllowsMissing:
+    """An estimator whose X may have missing cells."""
+
+    def __sklearn_tags__(self) -> "Tags":
+        """Declare that missing cells are allowed."""
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = True
+        return tags
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)

@@ -8,7 +8,7 @@ descent on all rows (:mod:`geodax.run.swag`). Priors are the regularisers.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -17,7 +17,13 @@ from geodax import _checks, nn
 from geodax._types import PRNGKey
 from geodax._wording import argument
 from geodax.data.minibatches import batches
-from geodax.models.mlp.inference import INFERENCES, AbstractInference, NetworkProblem, require_free_weights
+from geodax.models.mlp.inference import (
+    INFERENCES,
+    AbstractInference,
+    NetworkProblem,
+    require_free_weights,
+    require_no_temperature,
+)
 from geodax.models.mlp.stochastic import MOST_ITERATIONS, held_out_training, least_temperature
 from geodax.models.options import kept_in
 from geodax.posterior import Posterior
@@ -53,13 +59,9 @@ class NetworkEnsemble(AbstractInference):
     num_samples: int = 100
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "NetworkEnsemble":
-        if settings["temperature"] != 1.0:
-            raise ValueError(
-                f"{argument('temperature')} must be 1 for {argument('inference', settings['inference'])}, which has "
-                f"none, found {settings['temperature']!r}; use {argument('inference', 'mcmc')} for other temperatures."
-            )
-        return cls(**{field.name: settings[field.name] for field in dataclasses.fields(cls)})
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        require_no_temperature(settings)
+        return super().from_settings(settings)
 
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError for numbers out of range, for priors whose optimum is zero, and for SWAG on manifolds."""

@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -130,9 +130,13 @@ class AbstractInference(abc.ABC):
         return None
 
     @classmethod
-    @abc.abstractmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "AbstractInference":
-        """Create an instance from the options of an estimator; raises ValueError for unsuitable ones."""
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Create an instance from the options of an estimator; raises ValueError for unsuitable ones.
+
+        The default takes the options that have the names of the fields of a dataclass.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: settings[name] for name in names if name in settings})
 
     @abc.abstractmethod
     def check(self, problem: NetworkProblem) -> None:
@@ -192,6 +196,15 @@ def _network(
         dtype=jnp.float32,
         key=key,
     )
+
+
+def require_no_temperature(settings: Mapping[str, Any]) -> None:
+    """Raise ValueError for another temperature than 1 in the options of a method that has none."""
+    if settings["temperature"] != 1.0:
+        raise ValueError(
+            f"{argument('temperature')} must be 1 for {argument('inference', settings['inference'])}, which has none, "
+            f"found {settings['temperature']!r}; use {argument('inference', 'mcmc')} for other temperatures."
+        )
 
 
 def require_free_weights(problem: NetworkProblem, what: str, instead: str) -> None:

@@ -16,7 +16,7 @@ Source:
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from geodax.models.mlp.inference import (
     NetworkProblem,
     built_without_scales,
     require_free_weights,
+    require_no_temperature,
 )
 from geodax.models.options import kept_in
 from geodax.nn.likelihoods import apply_network
@@ -68,15 +69,14 @@ class LaplaceInference(AbstractInference):
     layers: str = "last"
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "LaplaceInference":
-        NetworkEnsemble.from_settings(settings)  # refuses other temperatures
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        require_no_temperature(settings)
         if settings["step_size"] is not None:
             raise ValueError(
                 f"{argument('step_size')} must be left out for {argument('inference', 'laplace')}, whose training has "
                 f"its own, found {settings['step_size']!r}."
             )
-        names = ("batch_size", "num_warmup", "num_chains", "num_samples")
-        return cls(**{name: settings[name] for name in names})
+        return super().from_settings(settings)
 
     @property
     def likelihood_power(self) -> float:

@@ -93,10 +93,6 @@ class StochasticGradientMCMC(AbstractInference):
     thinning: int = 20
     num_chains: int = 4
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "StochasticGradientMCMC":
-        return cls(**{field.name: settings[field.name] for field in dataclasses.fields(cls)})
-
     @property
     def likelihood_power(self) -> float | None:
         """Power of the likelihood in the posterior of the draws; None for optima."""

@@ -19,7 +19,7 @@ Source:
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -35,6 +35,7 @@ from geodax.models.mlp.inference import (
     NetworkProblem,
     built_without_scales,
     require_free_weights,
+    require_no_temperature,
 )
 from geodax.models.options import kept_in
 from geodax.run.fit import fit
@@ -79,14 +80,9 @@ class VariationalInference(AbstractInference):
     layer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "VariationalInference":
-        names = ("step_size", "batch_size", "num_warmup", "num_samples", "num_chains")
-        if settings["temperature"] != 1.0:
-            raise ValueError(
-                f"{argument('temperature')} must be 1 for variational inference, found {settings['temperature']!r}; "
-                f"use {argument('inference', 'mcmc')} for other temperatures."
-            )
-        return cls(**{name: settings[name] for name in names})
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        require_no_temperature(settings)
+        return super().from_settings(settings)
 
     @property
     def likelihood_power(self) -> float:
