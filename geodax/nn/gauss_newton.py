@@ -74,16 +74,10 @@ class _Tapped(AbstractStandIn):
 
 
 class Taps:
-    """Dense layers of a network, selected once, and their inputs and derivatives.
+    """Dense layers of a network, by default all :class:`equinox.nn.Linear`, and their inputs and derivatives.
 
-    Args:
-        owner: Name for messages.
-        network: A function of one example.
-        where: Selects a layer or several; None for all :class:`equinox.nn.Linear`.
-
-    Raises:
-        TypeError: If the selection has anything but dense layers of the network.
-        ValueError: If there is no dense layer.
+    The network is a function of one example. Raises TypeError if the selection has anything but its dense layers, and
+    ValueError if there is none.
     """
 
     def __init__(self, owner: str, network: PyTree, where: Callable[[Any], Any] | None):

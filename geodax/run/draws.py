@@ -56,13 +56,8 @@ class DrawStore(Protocol):
 class MemoryDraws:
     """Draws kept in memory, in arrays of the full length from the start.
 
-    Args:
-        shapes: For each group, name -> (shape without chain and draw, dtype).
-        num_chains: Number of chains.
-        num_draws: Number of draws to allocate.
-
-    Raises:
-        MemoryError: If they do not fit into memory.
+    The shapes are, for each group, name -> (shape without chain and draw, dtype). Raises MemoryError if the draws do
+    not fit into memory.
     """
 
     def __init__(self, shapes: Shapes, num_chains: int, num_draws: int):

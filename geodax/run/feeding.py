@@ -80,15 +80,7 @@ class Feed(NamedTuple):
 
 
 def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
-    """Return the feed for an algorithm.
-
-    Args:
-        batches: The user's ``geodax.data.batches(...)``, ``geodax.data.stream(...)`` or None.
-        num_batches: Number of batches per iteration.
-        num_data: Number of examples that the target sums over; 0 if unknown.
-
-    Returns:
-        The feed, or None for an algorithm without batches.
+    """Return the feed for an algorithm, None for one without batches; ``num_data`` is 0 where the target's is unknown.
 
     Raises:
         TypeError: If ``batches`` is of another type.

@@ -50,7 +50,7 @@ def start_facts(
     first_step: Callable[[PyTree], tuple[Any, Carry]],
     log_prior: Callable[[PyTree], Any] | None,
 ) -> dict[str, list[float]]:
-    """Return what the first step of a fit computes, at the initial network and near it.
+    """Return what the first step of a fit computes, at the initial network and near it, by readable name.
 
     In half precision, rounding differs too much between machines for a comparison.
 
@@ -60,9 +60,6 @@ def start_facts(
         fitted: From the state of the algorithm to the network.
         first_step: From a network to the state of the algorithm at it, and the carry after one step.
         log_prior: Log prior of the fit, whose scale is small beside that of the likelihood.
-
-    Returns:
-        Numbers by readable name.
     """
     leaves = [leaf for leaf in jax.tree.leaves((network, data)) if eqx.is_inexact_array(leaf)]
     if any(_tree.is_half(leaf) for leaf in leaves):

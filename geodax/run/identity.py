@@ -49,25 +49,10 @@ def identity_of(
     keep: Callable[..., PyTree],
     split: Split | None = None,
 ) -> dict[str, Any]:
-    """Return the facts of a run, in the order of comparison.
+    """Return JSON-compatible facts of a run by readable name, in the order of comparison.
 
-    Args:
-        rng_key: The PRNG key of the run.
-        algorithm: Its sampler.
-        args: What its description's ``bind`` takes.
-        states: Initial states of the chains.
-        shapes: Shapes and dtypes of the recorded arrays.
-        num_warmup: Number of warm-up iterations.
-        num_chains: Number of chains.
-        thinning: Number of iterations between draws.
-        feed: Its batches, or None.
-        data: Data that the feed has loaded for the first iteration.
-        chain_keys: Keys of the chains.
-        keep: Function from a position to what is recorded.
-        split: How the positions are split over devices, or None; then what is recorded is compared by names and shapes.
-
-    Returns:
-        Facts by readable name, with JSON-compatible values.
+    ``args`` are what the ``bind`` of the sampler's description takes, ``data`` those of the feed for the first
+    iteration. Of positions that are split over devices, what is recorded is compared by names and shapes only.
     """
     recorded = {} if split is not None else _recorded(algorithm, keep, args, states.position)
     is_split = split is not None and bool(description_of(algorithm).arrays)

@@ -17,11 +17,7 @@ ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", 
 
 
 class OfData:
-    """A function that :func:`geodax.sample` records and that takes ``logdensity_args`` after the position.
-
-    Args:
-        function: Function ``(position, *logdensity_args) -> pytree``.
-    """
+    """A function ``(position, *logdensity_args) -> pytree`` that :func:`geodax.sample` records."""
 
     def __init__(self, function: Callable[..., PyTree]):
         self._function = function

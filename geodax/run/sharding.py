@@ -141,14 +141,7 @@ def as_mesh(
 
 
 def device_list(owner: str, devices: Devices) -> list[Any]:
-    """The devices specified by an argument.
-
-    Args:
-        owner: Name of the caller, for messages.
-        devices: A number (the first devices of each process); ``"all"``; devices; a mesh.
-
-    Returns:
-        The devices.
+    """The devices of an argument: a number (the first ones of each process), ``"all"``, devices, or a mesh.
 
     Raises:
         TypeError: If ``devices`` has another type.

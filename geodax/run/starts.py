@@ -115,19 +115,10 @@ def starting_positions(
     key: Hashable = None,
     split: Split | None = None,
 ) -> Position:
-    """Expand the initial position to one position per chain, on the manifold.
+    """Expand the result of :func:`drawn_positions` to one position per chain, on the algorithm's manifold, if it has
+    one.
 
-    Args:
-        algorithm: The sampler; its manifold, if it has one, is used for the checks.
-        position: Result of :func:`drawn_positions`.
-        num_chains: Number of chains.
-        stacked: Whether ``position`` has the chain axis.
-        num_superchains: Number of initial positions that the chains share, in order; None for one per chain.
-        key: Key of the program, or None.
-        split: How the position is split over devices, or None.
-
-    Returns:
-        Positions with a leading chain axis.
+    Superchains share initial positions, in order.
 
     Raises:
         StartError: If a point is non-finite or off the manifold; the message names the leaf and the chain.

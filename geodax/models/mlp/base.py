@@ -190,14 +190,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         return self._take(posterior, data, calibration)
 
     def problem(self) -> NetworkProblem:
-        """Build the network with its prior from the current options.
-
-        Returns:
-            The problem.
-
-        Raises:
-            ValueError: If options are invalid.
-        """
+        """Build the network with its prior from the current options; raises ValueError if they are invalid."""
         owner = type(self).__name__
         _checks.chosen(owner, "activation", self.activation, tuple(ACTIVATIONS))
         try:

@@ -187,24 +187,10 @@ def sample_in_stages(
     num_inner_steps: int = 1,
     keep: Callable[[PyTree], PyTree] | None = None,
 ) -> Any:
-    """Train, then sample, as described in the module docstring.
+    """Train, if ``trains``, and sample, as the module docstring describes; return the result of :func:`geodax.sample`.
 
-    Args:
-        rng_key: A PRNG key.
-        settings: Settings of the sampler and the run.
-        posterior: The target.
-        data: Arrays whose first axis indexes the examples.
-        start: Maps a key to the initial position of a chain.
-        manifold: Geometry of the position, for ``sghmc``.
-        folder: Folder for draws and checkpoints.
-        devices: As for :func:`geodax.sample`.
-        progress: As for :func:`geodax.sample`.
-        trains: Whether the first part of the warm-up trains.
-        num_inner_steps: Number of batches and steps of an iteration of ``sghmc``.
-        keep: Function of a position that selects what is recorded; None records all.
-
-    Returns:
-        The result of :func:`geodax.sample`.
+    ``start`` maps a key to the initial position of a chain, ``manifold`` and the number of inner steps are for
+    ``sghmc``, and ``keep`` selects what is recorded of a position.
     """
     num_data = posterior.num_data
     # steps in place of one of the size that warm-up finds; as many of sghmc make up for their length
