@@ -115,8 +115,7 @@ def starting_positions(
     key: Hashable = None,
     split: Split | None = None,
 ) -> Position:
-    """Expand the result of :func:`drawn_positions` to one position per chain, on the algorithm's manifold, if it has
-    one.
+    """Expand the result of :func:`drawn_positions` to one position per chain, on the algorithm's manifold if any.
 
     Superchains share initial positions, in order.
 
