@@ -8,7 +8,7 @@ descent on all rows (:mod:`geodax.run.swag`). Priors are the regularisers.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
@@ -59,7 +59,7 @@ class NetworkEnsemble(AbstractInference):
     num_samples: int = 100
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def from_settings(cls, settings: Mapping[str, Any]) -> AbstractInference:
         require_no_temperature(settings)
         return super().from_settings(settings)
 

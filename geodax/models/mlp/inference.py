@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -130,7 +130,7 @@ class AbstractInference(abc.ABC):
         return None
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def from_settings(cls, settings: Mapping[str, Any]) -> "AbstractInference":
         """Create an instance from the options of an estimator; raises ValueError for unsuitable ones.
 
         The default takes the options that have the names of the fields of a dataclass.

@@ -16,7 +16,7 @@ Source:
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,7 @@ class LaplaceInference(AbstractInference):
     layers: str = "last"
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def from_settings(cls, settings: Mapping[str, Any]) -> AbstractInference:
         require_no_temperature(settings)
         if settings["step_size"] is not None:
             raise ValueError(

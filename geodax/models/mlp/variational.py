@@ -19,7 +19,7 @@ Source:
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -80,7 +80,7 @@ class VariationalInference(AbstractInference):
     layer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def from_settings(cls, settings: Mapping[str, Any]) -> AbstractInference:
         require_no_temperature(settings)
         return super().from_settings(settings)
 
