@@ -204,12 +204,9 @@ def mean_orthonormal(
         The mean.
     """
     checked = check_orthonormal("mean_orthonormal", draws)
-    if up_to == "signs":
-        checked, _ = align_signs(checked)
-    elif up_to == "rotation":
-        checked, _ = align_rotation(checked)
-    elif up_to != "nothing":
-        raise ValueError(f"mean_orthonormal: expected up_to 'nothing', 'signs' or 'rotation', found {up_to!r}.")
+    _checks.chosen("mean_orthonormal", "up_to", up_to, ("nothing", "signs", "rotation"))
+    if up_to != "nothing":
+        checked, _ = align_signs(checked) if up_to == "signs" else align_rotation(checked)
     mean = checked.reshape(-1, *checked.shape[-2:]).mean(axis=0)
     smallest = np.linalg.svd(mean, compute_uv=False)[-1]
     if smallest < 1e-10:
@@ -267,8 +264,7 @@ def invariant_draws(
     if name is None:
         name = str(getattr(draws, "name", None) or "x")
     x = check_orthonormal("invariant_draws", draws)
-    if up_to not in ("rotation", "signs"):
-        raise ValueError(f"invariant_draws: expected up_to 'rotation' or 'signs', found {up_to!r}.")
+    _checks.chosen("invariant_draws", "up_to", up_to, ("rotation", "signs"))
     if x.ndim < 4 or x.shape[1] < MINIMUM_DRAWS:
         raise ValueError(
             f"invariant_draws: expected draws of shape (chain, draw, ..., n, p) with at least {MINIMUM_DRAWS} "

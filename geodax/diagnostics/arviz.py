@@ -30,16 +30,9 @@ def to_arviz(draws: xr.DataTree) -> Any:
 
 
 def pareto_smoothed(log_weights: Float[np.ndarray, " draw"]) -> tuple[Float[np.ndarray, " draw"], float]:
-    """Smooth the tail of importance weights by a generalised Pareto distribution.
+    """Smooth the tail of importance weights, given by their logarithms, by a generalised Pareto distribution.
 
-    Args:
-        log_weights: Logarithms of the weights, up to a constant.
-
-    Returns:
-        Logarithms of smoothed weights that sum to 1, and the shape k of the tail.
-
-    Raises:
-        ImportError: If ArviZ is not installed.
+    Returns logarithms of weights that sum to 1, and the shape k of the tail; raises ImportError without ArviZ.
     """
     try:
         from arviz_stats.base import array_stats  # pyright: ignore[reportMissingImports]  # of ArviZ 1.x

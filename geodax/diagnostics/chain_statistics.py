@@ -214,12 +214,8 @@ def _largest_ratio(num_groups: int, size: Any, false_alarms: float) -> Any:
 def rhat_bound(num_groups: int, num_draws: int, effective: Any, false_alarms: float) -> Any:
     """The value that R-hat of chains of one distribution exceeds with a given probability.
 
-    Args:
-        num_groups: Number of halves of chains.
-        num_draws: N, the draws of each.
-        effective: n of them, numbers or arrays. Their mean has n times less variance than a draw, and the variance
-            about it is smaller by (n - 1) / n: R-hat is ``sqrt(1 + (F (N - 1) / (n - 1) - 1) / N)``.
-        false_alarms: The probability.
+    Of the N draws of each half of a chain n are effective. Their mean has n times less variance than a draw, and the
+    variance about it is smaller by (n - 1) / n: R-hat is ``sqrt(1 + (F (N - 1) / (n - 1) - 1) / N)``.
     """
     largest = _largest_ratio(num_groups, effective, false_alarms)
     return np.sqrt(1 + (largest * (num_draws - 1) / (effective - 1) - 1) / num_draws)

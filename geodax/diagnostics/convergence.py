@@ -154,9 +154,6 @@ def ess_of_agreement(draws: _Draws) -> Float[np.ndarray, "*shape"]:
     """The effective sample size that R-hat of chains of one distribution depends on, of bulk or folded draws.
 
     R-hat compares centres and spreads, and draws of NUTS often have more effective ones of a centre than of a spread.
-
-    Args:
-        draws: As for :func:`rhat`.
     """
 
     def smaller(x: Values) -> Float[np.ndarray, " variable"]:
@@ -221,11 +218,7 @@ class Convergence(NamedTuple):
 
 
 def convergence(draws: _Draws) -> Convergence:
-    """Compute the statistics of a summary at once, which takes half the time of separate calls.
-
-    Args:
-        draws: The draws; any real type, converted to double precision.
-    """
+    """Compute the statistics of a summary at once, which takes half the time of separate calls."""
 
     def all_at_once(x: Values) -> Float[np.ndarray, "statistic variable"]:
         halves = split(x)
@@ -244,15 +237,7 @@ def convergence(draws: _Draws) -> Convergence:
 
 
 def over_pieces(function: Callable[[np.ndarray], T], block: np.ndarray) -> list[T]:
-    """Apply a function to pieces of a block in threads, since NumPy's sorts and transforms release Python's lock.
-
-    Args:
-        function: Function of a piece (chain, draw, number).
-        block: Draws (chain, draw, number).
-
-    Returns:
-        Its results, in order.
-    """
+    """Apply a function to pieces (chain, draw, number) of a block in threads: NumPy's sorts free Python's lock."""
     length = max(1, _BLOCK_SIZE // (block.shape[0] * block.shape[1]))
     pieces = [block[..., start : start + length] for start in range(0, block.shape[-1], length)]
     if len(pieces) == 1:

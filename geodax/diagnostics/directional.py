@@ -13,33 +13,20 @@ _NEAR_CUT = 0.5  # radians
 
 
 def are_frames(values: Any) -> bool:
-    """Whether the draws are matrices with orthonormal columns, or several of them each, as in a plate.
-
-    Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
-    """
+    """Whether the draws (chain, draw, ...) are orthonormal matrices, or several of them each, as in a plate."""
     places = np.ndindex(*values.shape[2:-2])
     return all(are_orthonormal(values[(slice(None), slice(None), *place)]) for place in places)
 
 
 def are_unit_vectors(values: Any) -> bool:
-    """Whether the last axis of the draws holds unit vectors.
-
-    Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
-    """
+    """Whether the last axis of the draws (chain, draw, ...) holds unit vectors."""
     if len(values.shape) < 3 or values.shape[-1] < 2 or values.dtype.kind != "f":
         return False
     return all(np.abs(np.linalg.norm(block, axis=-1) - 1).max() < 1e-3 for _, block in draw_blocks(values))
 
 
 def cut_angles(draws: Mapping[str, Any], rows: Sequence[SummaryRow]) -> Iterator[Finding]:
-    """Yield a note on angles between -pi and pi with draws near both ends, which are one place on the circle.
-
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name, or variables that are read when indexed.
-        rows: The rows of their summary.
-    """
+    """Yield a note on angles between -pi and pi with draws near both ends, which are one place on the circle."""
     at_ends = {r.name for r in rows if r.quantile_5 < _NEAR_CUT - np.pi and r.quantile_95 > np.pi - _NEAR_CUT}
     names = [
         name

@@ -15,11 +15,7 @@ _LARGEST_DRIFT = 4.0  # in standard errors, as if halves were single draws
 
 
 def drifting(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
-    """Yield a finding if the potential of a stochastic-gradient sampler differs between the halves of the draws.
-
-    Args:
-        stats: The sampler's statistics of shape (chain, draw) by name.
-    """
+    """Yield a finding if the potential of a stochastic-gradient sampler differs between the halves of the draws."""
     parts = _parts(stats, "potential", 2)
     if not parts:
         return
@@ -41,11 +37,7 @@ def drifting(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
 
 
 def rising(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
-    """Yield a finding if the log density rises throughout the draws of all chains.
-
-    Args:
-        stats: The sampler's statistics of shape (chain, draw) by name.
-    """
+    """Yield a finding if the log density rises throughout the draws of all chains."""
     quarters = _parts(stats, "logdensity", 4)
     if not quarters:
         return

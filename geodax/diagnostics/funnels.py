@@ -40,14 +40,9 @@ class FallingAcceptance(NamedTuple):
 def falling_acceptance(
     draws: Mapping[str, Any], acceptance_rate: Real[np.ndarray, "chain draw"]
 ) -> FallingAcceptance | None:
-    """Find the number with which the acceptance rate falls most.
+    """Find the number with which the acceptance rate falls most; None if no real, finite one varies.
 
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name, or variables that are read when indexed.
-        acceptance_rate: Acceptance rates of the steps that led to the draws.
-
-    Returns:
-        The number, or None if there is no real, finite one that varies.
+    ``acceptance_rate`` has those of the steps that led to the draws.
     """
     rates = acceptance_rate[:, 1:].astype(np.float64)
     scores = rank_normalise(rates[None])

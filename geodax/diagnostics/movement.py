@@ -123,12 +123,7 @@ def configurational_temperature(
 def share_of_quarters(draws: Mapping[str, Any]) -> float:
     """Divide the variance within quarters of the chains by that within the chains, on average over all numbers.
 
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name, or variables that are read when indexed.
-
-    Returns:
-        The share: 1 for chains that forget their start within a quarter, a quarter for random walks; NaN if no number
-        varies.
+    Returns 1 for chains that forget their start within a quarter, a quarter for random walks, NaN if no number varies.
     """
     total, count = 0.0, 0
     for values in draws.values():
@@ -151,10 +146,7 @@ def hardly_moving(
 ) -> Iterator[Finding]:
     """Yield a finding if chains move less, or more, than their target is wide.
 
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name, or variables that are read when indexed.
-        temperature: Temperature at which the chains were to sample.
-        found: Their configurational temperature, or None if it is unknown.
+    ``temperature`` is the one they were to sample, ``found`` their configurational temperatures, if known.
     """
     if found is not None:
         relative = float(np.mean(found)) / temperature

@@ -21,12 +21,7 @@ _TITLE = "Beyond the precision of the numbers"
 
 
 def off_manifold(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator[Finding]:
-    """Yield a finding if draws are further from the manifold than rounding explains.
-
-    Args:
-        stats: The sampler's statistics of shape (chain, draw) by name.
-        bound: The largest distance that is attributed to rounding, or None.
-    """
+    """Yield a finding if draws are further from the manifold than the bound, or than rounding explains."""
     residual = statistic(stats, "residual")
     if residual is None:
         return
@@ -44,11 +39,7 @@ def off_manifold(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterat
 
 
 def rounded_density(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
-    """Yield a finding if an exact sampler knows its log density too roughly.
-
-    Args:
-        stats: The sampler's statistics of shape (chain, draw) by name, with the dtype of the run.
-    """
+    """Yield a finding if an exact sampler knows its log density, in the dtype of the run, too roughly."""
     density = statistic(stats, "logdensity")
     if density is None or density.dtype.kind != "f" or statistic(stats, "acceptance_rate") is None:
         return
@@ -68,13 +59,7 @@ def rounded_density(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
 def equal_but_for_rounding(
     draws: Mapping[str, Any], stats: Mapping[str, np.ndarray], rows: Sequence[SummaryRow]
 ) -> Iterator[Finding]:
-    """Yield a finding if chains of an exact sampler keep values that differ in the last digits only.
-
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name, or variables that are read when indexed.
-        stats: The sampler's statistics of shape (chain, draw) by name.
-        rows: The rows of their summary.
-    """
+    """Yield a finding if chains of an exact sampler keep values that differ in the last digits only."""
     if statistic(stats, "acceptance_rate") is None:
         return
     names = []

@@ -70,8 +70,7 @@ def join_chains(runs: Any) -> xr.DataTree:
 def repeated_chains(draws: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield a finding for each group of chains with the same draws, which effective sample sizes count several times.
 
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name; those on disk are read where last draws are equal.
+    Draws on disk are read where last draws are equal.
     """
     moving = [
         values

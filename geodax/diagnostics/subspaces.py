@@ -87,15 +87,9 @@ def subspace_distance(
 
 
 def in_blocks(function: Callable[..., np.ndarray], x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Apply a function to pairs of matrices in blocks, to bound the memory of its intermediate results.
+    """Apply a function to pairs of stacks of matrices in blocks, to bound the memory of its intermediate results.
 
-    Args:
-        function: Function of two stacks of matrices with broadcast leading axes, to an array with these leading axes.
-        x: Matrices.
-        y: Other matrices; x is split into blocks only if y is a single matrix.
-
-    Returns:
-        The values.
+    Leading axes are broadcast, and those of the result; x is split into blocks only if y is a single matrix.
     """
     if y.ndim > 2 or x.size <= _BLOCK:
         return function(x, y)
@@ -122,18 +116,12 @@ def mean_subspace(draws: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarra
 
 
 def leading_eigenvectors(x: Inexact[np.ndarray, "*batch n p"], number: int) -> Inexact[np.ndarray, "n k"]:
-    """Compute eigenvectors of the average of X X^H, the largest eigenvalue first.
+    """Compute eigenvectors of the average of X X^H over all leading axes as columns, the largest eigenvalue first.
 
-    For many rows n no n x n matrix is formed: subspace iteration, with products with the matrices only, starts from
-    the eigenvectors of some of them and stops when the leading p no longer move, or after a fixed number of rounds. The
-    other requested vectors are the closer to eigenvectors the better their eigenvalues are separated.
-
-    Args:
-        x: Matrices; all leading axes are averaged over.
-        number: Number of vectors.
-
-    Returns:
-        The eigenvectors as columns, the largest entry of each real and positive.
+    For many rows n no n x n matrix is formed: subspace iteration, with products with the matrices only, starts from the
+    eigenvectors of some of them and stops when the leading p no longer move, or after a fixed number of rounds. The
+    other requested vectors are the closer to eigenvectors the better their eigenvalues are separated. The largest entry
+    of each is real and positive.
     """
     n, p = x.shape[-2:]
     columns = np.moveaxis(x, -2, 0).reshape(n, -1)
@@ -160,53 +148,24 @@ def leading_eigenvectors(x: Inexact[np.ndarray, "*batch n p"], number: int) -> I
 
 
 def with_positive_largest_entry(x: Inexact[np.ndarray, "n p"]) -> Inexact[np.ndarray, "n p"]:
-    """Give each column the sign (complex: the phase) that makes its largest entry positive.
-
-    Args:
-        x: A matrix.
-
-    Returns:
-        The matrix with its columns multiplied by signs; a column of zeros is unchanged.
-    """
+    """Give each column the sign (complex: the phase) that makes its largest entry positive; zeros are unchanged."""
     largest = np.take_along_axis(x, np.abs(x).argmax(axis=0)[None], axis=0)
     return x * unit(largest).conj()
 
 
 def unit(z: Inexact[np.ndarray, "*shape"]) -> Inexact[np.ndarray, "*shape"]:
-    """The sign of each number, or its phase if complex; 1 for zero.
-
-    Args:
-        z: Numbers.
-
-    Returns:
-        Numbers of modulus 1.
-    """
+    """The sign of each number, or its phase if complex; 1 for zero."""
     modulus = np.abs(z)
     return np.where(modulus > 0, z / np.where(modulus > 0, modulus, 1), 1).astype(z.dtype)
 
 
 def adjoint(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "*batch p n"]:
-    """The conjugate transpose.
-
-    Args:
-        x: Matrices.
-
-    Returns:
-        X^H.
-    """
+    """The conjugate transpose."""
     return np.swapaxes(x.conj() if np.iscomplexobj(x) else x, -1, -2)
 
 
 def check_matrices(function: str, x: Any) -> Inexact[np.ndarray, "..."]:
-    """Raise unless x holds finite tall matrices.
-
-    Args:
-        function: Name of the calling function, for the message.
-        x: The matrices.
-
-    Returns:
-        The matrices in double precision.
-    """
+    """Raise unless x holds finite tall matrices; return them in double precision."""
     x, axes = _checks.plain(function, "matrices", x), getattr(x, "dims", ())
     if not {"chain", "draw"}.isdisjoint(axes[-2:]):
         raise ValueError(
@@ -227,15 +186,7 @@ def check_matrices(function: str, x: Any) -> Inexact[np.ndarray, "..."]:
 
 
 def check_orthonormal(function: str, x: Any) -> Inexact[np.ndarray, "..."]:
-    """Raise unless x holds finite matrices with orthonormal columns.
-
-    Args:
-        function: Name of the calling function, for the message.
-        x: The matrices.
-
-    Returns:
-        The matrices in double precision.
-    """
+    """Raise unless x holds finite matrices with orthonormal columns; return them in double precision."""
     x = check_matrices(function, x)
     residual = np.abs(adjoint(x) @ x - np.eye(x.shape[-1])).max()
     if residual > _ORTHONORMAL_TOLERANCE:

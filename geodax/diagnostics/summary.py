@@ -158,13 +158,9 @@ def summarize(
 
 
 def rhats_with_sizes(draws: Mapping[str, Any], rows: Sequence[SummaryRow]) -> tuple[np.ndarray, np.ndarray]:
-    """Return R-hat of each row and the number of effective draws that it should be judged by.
+    """Return R-hat of each row of a summary and the number of effective draws that it should be judged by.
 
     The number is :func:`ess_of_agreement` where it can matter, at R-hats between its two limits, else the bulk's.
-
-    Args:
-        draws: The draws, by name.
-        rows: Their summary.
     """
     doubtful = {row.name for row in rows if LARGEST_RHAT < row.rhat <= LARGEST_BOUND}
     found: dict[str, float] = {}
@@ -189,12 +185,8 @@ def draws_and_stats(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return draws and the sampler's statistics by name; the draws on disk are not read.
 
-    Args:
-        draws: A mapping, a group of a DataTree, or a whole one with the group ``posterior``.
-        sample_stats: A mapping or a group. None: ``sample_stats`` of a whole DataTree, otherwise nothing.
-
-    Returns:
-        Both, as :func:`as_variables` and :func:`as_arrays` do.
+    Both are mappings or groups of a DataTree; ``draws`` may be a whole one, whose statistics are taken if none are
+    given.
     """
     posterior: Any = draws.get("posterior") if isinstance(draws, Mapping) else None
     if hasattr(posterior, "data_vars"):
@@ -209,25 +201,14 @@ def divergences_between(draws: Any) -> int | None:
 
 
 def as_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Convert a mapping or a group of a DataTree (without its coordinates) to arrays by name.
-
-    Args:
-        group: The mapping or the group.
-
-    Returns:
-        A dictionary of NumPy arrays.
-    """
+    """Convert a mapping or a group of a DataTree (without its coordinates) to NumPy arrays by name."""
     return {name: np.asarray(values) for name, values in as_variables(group).items()}
 
 
 def as_variables(group: Mapping[str, Any]) -> dict[str, Any]:
     """Return variables by name from a mapping or a group of a DataTree; those on disk are not read.
 
-    Args:
-        group: The mapping or the group.
-
-    Returns:
-        NumPy arrays, and xarray variables unchanged: both have a shape and a data type, and can be sliced.
+    Both NumPy arrays and xarray variables, which stay as they are, have a shape and a data type, and can be sliced.
     """
     variables = getattr(group, "data_vars", group)
     if not isinstance(variables, Mapping):
@@ -244,14 +225,7 @@ def as_variables(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chains_and_draws(draws: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the number of chains and of draws that all variables have in common.
-
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name.
-
-    Returns:
-        The two numbers, both positive.
-    """
+    """Return the positive numbers of chains and of draws that all variables have in common."""
     if not draws:
         raise ValueError(
             "Expected the draws of at least one variable, found none. Pass {'name': draws}, or a group of a DataTree "
@@ -274,30 +248,14 @@ def chains_and_draws(draws: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def row_names(name: str, shape: tuple[int, ...]) -> list[str]:
-    """Name every number of a variable: ``name``, or ``name[i,j]`` for an array.
-
-    Args:
-        name: The variable.
-        shape: The shape of one of its draws.
-
-    Returns:
-        One name per number, in C order.
-    """
+    """Name every number of a variable in C order: ``name``, or ``name[i,j]`` for an array."""
     if not shape:
         return [name]
     return [f"{name}[{','.join(map(str, index))}]" for index in np.ndindex(*shape)]
 
 
 def statistic(sample_stats: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
-    """Return a sampler statistic by geodax's or ArviZ's name.
-
-    Args:
-        sample_stats: The statistics of shape (chain, draw) by name.
-        name: The name in the sampler's info, such as ``is_divergent``.
-
-    Returns:
-        The statistic, or None if it was not stored or is empty.
-    """
+    """Return a sampler statistic (chain, draw) by geodax's or ArviZ's name; None if it was not stored or is empty."""
     for known_as in (name, ARVIZ_NAMES.get(name, name)):
         if known_as in sample_stats:
             values = np.asarray(sample_stats[known_as])

@@ -50,14 +50,7 @@ class JointNormal(NamedTuple):
 
 
 def joint_normal(data: Float[np.ndarray, "rows columns"]) -> JointNormal:
-    """Estimate the joint distribution of the columns.
-
-    Args:
-        data: Standardised inputs, NaN where a cell is missing; each column has a value.
-
-    Returns:
-        The distribution.
-    """
+    """Estimate the joint distribution of standardised columns, NaN where a cell is missing; each column has a value."""
     num_columns = data.shape[1]
     mean, covariance = np.zeros(num_columns), np.eye(num_columns)
     lowest, highest = np.nanmin(data, axis=0), np.nanmax(data, axis=0)
@@ -85,17 +78,10 @@ def draw_missing(
     num_draws: int,
     generator: np.random.Generator | None = None,
 ) -> Float[np.ndarray, "rows draws columns"]:
-    """Draw the missing cells of each row given its observed ones.
+    """Draw the missing cells of each standardised row given its observed ones.
 
-    Args:
-        joint: The distribution of the columns.
-        data: Standardised inputs, NaN where a cell is missing.
-        num_draws: Number of draws.
-        generator: Makes the draws of the rows independent; None takes the same normal numbers for all rows, so that
-            the draws of a row do not depend on the others.
-
-    Returns:
-        Completed copies of each row.
+    The generator makes the draws of the rows independent; None takes the same normal numbers for all rows, so that the
+    draws of a row do not depend on the others.
     """
     filled = np.repeat(data[:, None], num_draws, axis=1)
     for missing, members in _patterns(np.isnan(data)):
@@ -122,13 +108,7 @@ def with_draws(
 ) -> Float[np.ndarray, "all columns"]:
     """Stack rows for one evaluation: all rows, incomplete ones at their first draw, then the other draws of these.
 
-    Args:
-        whole: All rows.
-        drawn: Completed copies of the incomplete ones.
-        holes: The indices of the incomplete rows.
-
-    Returns:
-        The rows.
+    ``holes`` are the indices of the incomplete rows.
     """
     rows = whole.copy()
     rows[holes] = drawn[:, 0]
@@ -138,14 +118,8 @@ def with_draws(
 def at_own_draw(values: np.ndarray, holes: np.ndarray, num_rows: int, which: Int[np.ndarray, " draw"]) -> np.ndarray:
     """Choose values on the rows of :func:`with_draws`: each draw of the posterior has its own draw of missing cells.
 
-    Args:
-        values: Values, posterior draw x row first.
-        holes: The indices of the incomplete rows.
-        num_rows: Number of rows.
-        which: The index of the draw of missing cells for each posterior draw.
-
-    Returns:
-        Values of all rows.
+    The first axes of the values are posterior draw x row; ``which`` has the draw of missing cells for each posterior
+    draw.
     """
     found, others = values[:, :num_rows].copy(), values[:, num_rows:]
     others = others.reshape(len(values), len(holes), NUM_DRAWS - 1, *values.shape[2:])
@@ -155,13 +129,7 @@ def at_own_draw(values: np.ndarray, holes: np.ndarray, num_rows: int, which: Int
 
 
 def require_values(owner: str, inputs: np.ndarray, names: Any = None) -> None:
-    """Raise ValueError for a column without any value.
-
-    Args:
-        owner: Name used in the message.
-        inputs: Inputs, rows x columns.
-        names: Names of the columns, if there are any.
-    """
+    """Raise ValueError for a column without any value."""
     empty = np.flatnonzero(np.isnan(inputs).all(axis=0))
     if len(empty):
         name = empty[0] if names is None else names[empty[0]]

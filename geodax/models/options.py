@@ -14,18 +14,9 @@ _LARGEST_SEED = 2**32 - 1
 
 
 def seed_of(owner: str, random_state: Any) -> int:
-    """Return the seed of a fit.
+    """Return the seed of a fit, an integer of 31 bits, from an integer, a NumPy RandomState, or None.
 
-    Args:
-        owner: The estimator's name, for error messages.
-        random_state: An integer, a NumPy RandomState, or None.
-
-    Returns:
-        An integer of 31 bits.
-
-    Raises:
-        TypeError: If ``random_state`` has another type.
-        ValueError: If the integer is negative or has more than 32 bits.
+    Raises TypeError for other types, and ValueError for integers that are negative or have more than 32 bits.
     """
     if random_state is not None and not isinstance(random_state, np.random.RandomState):
         random_state = _checks.whole(owner, "random_state", random_state, least=0, most=_LARGEST_SEED)
@@ -33,12 +24,7 @@ def seed_of(owner: str, random_state: Any) -> int:
 
 
 def require_targets(owner: str, y: Any) -> None:
-    """Raise ValueError for missing values in pandas targets, which scikit-learn's own checks cannot handle.
-
-    Args:
-        owner: The estimator's name, for error messages.
-        y: The targets.
-    """
+    """Raise ValueError for missing values in pandas targets, which scikit-learn's own checks cannot handle."""
     if hasattr(y, "isna"):
         is_missing = np.asarray(y.isna(), bool).ravel()
     elif getattr(y, "dtype", None) == np.dtype(object):
@@ -54,28 +40,15 @@ def require_targets(owner: str, y: Any) -> None:
 
 
 def require_positive(estimator: Any, *names: str) -> None:
-    """Raise TypeError or ValueError unless the named options of an estimator are positive numbers.
-
-    Args:
-        estimator: The estimator.
-        *names: Names of the options.
-    """
+    """Raise TypeError or ValueError unless the named options of an estimator are positive numbers."""
     for name in names:
         _checks.number(type(estimator).__name__, name, getattr(estimator, name), above=0.0)
 
 
 def run_options(estimator: Any) -> dict[str, Any]:
-    """Return the arguments that an exact sampler's estimator passes to :func:`geodax.sample`.
+    """Return the arguments that an exact sampler's estimator passes to :func:`geodax.sample`, by name.
 
-    Args:
-        estimator: The estimator.
-
-    Returns:
-        Counts, folder, devices and progress, by argument name.
-
-    Raises:
-        TypeError: If a count or ``devices`` is invalid.
-        ValueError: If a count is too small, or the chains cannot be divided evenly among the devices.
+    Raises TypeError or ValueError for invalid counts and devices, and chains that cannot be divided among these.
     """
     owner = type(estimator).__name__
     num_chains = _checks.whole(owner, "num_chains", estimator.num_chains)
@@ -91,16 +64,9 @@ def run_options(estimator: Any) -> dict[str, Any]:
 
 
 def kept_in(folder: str | Path | None) -> dict[str, Any]:
-    """Return the paths of draws and checkpoints within a run folder.
+    """Return the paths of draws and checkpoints within a run folder as arguments of :func:`geodax.sample`, by name.
 
-    Args:
-        folder: The run folder, or None.
-
-    Returns:
-        Arguments of :func:`geodax.sample`, by name.
-
-    Raises:
-        StorageError: If one of them is, or contains, a symbolic link.
+    Raises StorageError if one of them is, or contains, a symbolic link.
     """
     if folder is None:
         return {"store": None, "checkpoint": None}

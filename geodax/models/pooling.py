@@ -21,16 +21,7 @@ _THINNED_BYTES = 32 << 20
 
 
 def pooled(tree: Any, names: Sequence[str], most: int | None = None) -> dict[str, np.ndarray]:
-    """Concatenate the draws of all chains.
-
-    Args:
-        tree: A DataTree with a group ``posterior``.
-        names: The variables.
-        most: Thin evenly to at most so many draws; None is 4,000, from which every mean and figure is as good.
-
-    Returns:
-        Arrays with one leading axis, by name.
-    """
+    """Concatenate the draws of all chains, thinned evenly to at most ``most``; None is 4,000, enough for figures."""
     group = tree["posterior"]
     num_chains, num_draws = group[names[0]].shape[:2]
     total, most = num_chains * num_draws, MOST_POOLED_DRAWS if most is None else most
@@ -42,14 +33,10 @@ def pooled(tree: Any, names: Sequence[str], most: int | None = None) -> dict[str
 
 
 def thinned(tree: Any) -> Any:
-    """Draws of which functions of all need several copies in memory.
+    """Return a DataTree whose posterior, if it has more than 128 MB, has every k-th draw only.
 
-    Args:
-        tree: A DataTree with the groups ``posterior`` and ``sample_stats``.
-
-    Returns:
-        The tree; where its posterior has more than 128 MB, with every k-th draw of it: about 32 MB, or 4,000 draws of
-        all chains, whichever is more. The statistics stay whole.
+    It then has about 32 MB, or 4,000 draws of all chains, whichever is more, since some functions make copies of it.
+    The statistics stay whole.
     """
     group = tree["posterior"].to_dataset()
     num_chains, num_draws = (group.sizes[axis] for axis in ("chain", "draw"))
@@ -62,16 +49,10 @@ def thinned(tree: Any) -> Any:
 
 
 def over_draws(function: Callable[..., Any], draws: Any, *data: Any) -> Any:
-    """Evaluate a function at each draw, in double precision.
+    """Evaluate a function at each draw, in double precision; return NumPy arrays with the leading axis of the draws.
 
-    Args:
-        function: A function of a tree of arrays without the leading axis, and of data shared by all draws. Pass large
-            arrays as data: values in its closure become constants of the compiled program, which then cannot be reused.
-        draws: The tree with the leading axis.
-        *data: Arrays.
-
-    Returns:
-        The function's values as NumPy arrays with the leading axis.
+    ``function`` takes a tree of arrays without that axis, and data shared by all draws. Pass large arrays as data:
+    values in its closure become constants of the compiled program, which then cannot be reused.
     """
     return next(over_blocks(function, draws, [data]))
 
@@ -85,30 +66,15 @@ def padded(rows: np.ndarray) -> np.ndarray:
 def over_rows(function: Callable[..., Any], draws: Any, *rows: np.ndarray) -> Any:
     """Evaluate a function of rows at each draw, as :func:`over_draws`, with one program for several numbers of rows.
 
-    Args:
-        function: A function of a tree of arrays without the leading axis, and of arrays with one entry for each row;
-            so are its values, and a row's value does not depend on the other rows.
-        draws: The tree with the leading axis.
-        *rows: Arrays whose first axis runs over the rows.
-
-    Returns:
-        The function's values as NumPy arrays, draws x rows x ...
+    The first axis of ``rows`` and of the function's values is that of the rows; a row's value must not depend on
+    others.
     """
     found = over_draws(function, draws, *map(padded, rows))
     return jax.tree.map(lambda values: values[:, : len(rows[0])], found)
 
 
 def over_blocks(function: Callable[..., Any], draws: Any, blocks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-    """Evaluate a function at each draw for one block of data after the other, by one program.
-
-    Args:
-        function: As in :func:`over_draws`.
-        draws: The tree with the leading axis.
-        blocks: Arrays; those of all blocks have the same shapes.
-
-    Yields:
-        For each block what :func:`over_draws` returns.
-    """
+    """Yield the results of :func:`over_draws` for blocks of data of the same shapes, one by one, by one program."""
     evaluate = None
     for data in blocks:
         with jax.enable_x64(True):
@@ -120,18 +86,7 @@ def over_blocks(function: Callable[..., Any], draws: Any, blocks: Iterable[tuple
 
 
 def require_count(owner: str, name: str, value: Any, most: int, why: str) -> None:
-    """Check that an option is an integer from 1 to ``most``.
-
-    Args:
-        owner: Name used in error messages.
-        name: Name of the option.
-        value: Its value.
-        most: The largest allowed value.
-        why: Explanation of ``most``.
-
-    Raises:
-        ValueError: If it is out of range or not an integer.
-    """
+    """Raise ValueError unless an option is an integer from 1 to ``most``; ``why`` explains this number."""
     number = _checks.whole(owner, name, value, least=-_checks.LARGEST)
     if not 1 <= number <= most:
         raise ValueError(f"{owner}: {argument(name)} must be an integer from 1 to {most} ({why}), found {number}.")

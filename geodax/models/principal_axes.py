@@ -26,14 +26,7 @@ class PrincipalAxes(NamedTuple):
 
 
 def principal_axes(centred: Float[np.ndarray, "rows n"]) -> PrincipalAxes:
-    """Compute principal axes of centred data; the cost grows as the table size times its smaller side.
-
-    Args:
-        centred: The data, without missing cells.
-
-    Returns:
-        The axes.
-    """
+    """Compute principal axes of centred data; the cost grows as the table size times its smaller side."""
     rows, n = centred.shape
     if rows < n or centred.size <= _SMALL_TABLE:
         _, singular, axes = interruptible(np.linalg.svd, centred, full_matrices=False)

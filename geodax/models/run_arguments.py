@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     import numpy as np
+    from sklearn.utils import Tags
 
     from geodax.run.progress import Reporter
 
@@ -22,12 +23,6 @@ def all_or_nothing(fit: _Fit) -> _Fit:
     """Decorate ``fit`` so that an error or Ctrl-C leaves the estimator as it was.
 
     Otherwise it would predict with the draws of the last fit and the standardisation of this one.
-
-    Args:
-        fit: The method of an estimator.
-
-    Returns:
-        The method.
     """
 
     @functools.wraps(fit)
@@ -43,6 +38,16 @@ def all_or_nothing(fit: _Fit) -> _Fit:
             raise
 
     return cast(_Fit, wrapped)
+
+
+class AllowsMissing:
+    """An estimator whose X may have missing cells."""
+
+    def __sklearn_tags__(self) -> "Tags":
+        """Declare that missing cells are allowed."""
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = True
+        return tags
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)

@@ -54,7 +54,6 @@ class Adapted(eqx.Module):
     frozen: _Frozen = eqx.field(static=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the network."""
         return self.network(*args, **kwargs)
 
     @property

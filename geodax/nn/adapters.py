@@ -53,7 +53,6 @@ class SVDAdapter(AbstractStructured):
     scales: Float[Array, " rank"]
 
     def __call__(self, x: Float[Array, " n"]) -> Float[Array, " m"]:
-        """Multiply a vector by the update."""
         return self.left @ (self.scales * (x @ self.right))
 
     @property
@@ -62,7 +61,6 @@ class SVDAdapter(AbstractStructured):
         return (self.left * self.scales[None]) @ self.right.T
 
     def manifolds(self, stiefel: AbstractManifold) -> PyTree:
-        """Return the manifolds: ``stiefel`` for both factors."""
         return with_manifolds(self, stiefel, "left", "right")
 
     def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
@@ -84,7 +82,6 @@ class PolarAdapter(eqx.Module):
     scales: Float[Array, " rank"]
 
     def __call__(self, x: Float[Array, " n"]) -> Float[Array, " m"]:
-        """Multiply a vector by the update."""
         return self.svd(x)
 
     @property
@@ -111,7 +108,6 @@ class BottleneckAdapter(eqx.Module):
     up: Linear
 
     def __call__(self, x: Float[Array, " n"]) -> Float[Array, " m"]:
-        """Multiply a vector by the update."""
         return self.up(self.down(x))
 
     @property

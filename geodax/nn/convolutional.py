@@ -88,7 +88,6 @@ class VGG16(eqx.Module):
     def __call__(
         self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, " classes"]:
-        """Compute logits for one image."""
         require_32_pixels("VGG16", x)
         for stage in self.stages:
             for layer in stage:
@@ -170,7 +169,6 @@ class AbstractResNet(eqx.Module):
         self.activation = activation
 
     def __call__(self, x: Float[Array, "channels 32 32"], *, key: PRNGKey | None = None) -> Float[Array, " classes"]:
-        """Compute logits for one image."""
         x = self.activation(self.first(x))
         for block in self.blocks:
             x = block(x)
@@ -262,7 +260,6 @@ class NormalizedConv(eqx.Module):
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
-        """Apply convolution and normalisation to one image."""
         if isinstance(self.conv, Conv2d):
             (stride, _), ((padding, _), _) = self.conv.stride, self.conv.padding
             return self.norm(convolve(x, self.conv.weight, stride, padding))
@@ -311,6 +308,5 @@ class ResidualBlock(eqx.Module):
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
-        """Apply the block to one image."""
         y = self.second(self.activation(self.first(x)))
         return self.activation(y + (x if self.shortcut is None else self.shortcut(x)))

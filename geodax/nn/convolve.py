@@ -18,16 +18,9 @@ from geodax._types import Array
 def convolve(
     x: Float[Array, "c height width"], kernel: Float[Array, "o c h w"], stride: int, padding: int | str
 ) -> Float[Array, "o out_height out_width"]:
-    """Convolve one image, as :func:`jax.lax.conv` does.
+    """Convolve one image, as :func:`jax.lax.conv` does, without a bias and with the same stride in both directions.
 
-    Args:
-        x: The image.
-        kernel: The kernel.
-        stride: Stride in both directions.
-        padding: Rows and columns of zeros on each side, or ``"SAME"``, ``"SAME_LOWER"`` or ``"VALID"``.
-
-    Returns:
-        The result, without a bias.
+    Padding is the number of rows and columns of zeros on each side, or ``"SAME"``, ``"SAME_LOWER"`` or ``"VALID"``.
     """
     sides = _padding(x.shape, kernel.shape[2:], stride, padding)
 

@@ -88,13 +88,11 @@ class Gaussian(AbstractPrior):
         _checks.number("Gaussian", "mean", self.mean)
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
-        """Sum over the entries."""
         x, scale = _tree.widened(x), resolve_scale(self.scale, x.shape, "Gaussian")
         z = (x - self.mean) / scale
         return -0.5 * jnp.sum(z * z) - x.size * (math.log(scale) + 0.5 * math.log(2.0 * math.pi))
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Independent entries."""
         scale = resolve_scale(self.scale, like.shape, "Gaussian")
         return rounded(self.mean + scale * jax.random.normal(key, like.shape, drawn_in(like)), like)
 
@@ -112,12 +110,10 @@ class Laplace(AbstractPrior):
         check_scale(self.scale, "Laplace")
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
-        """Sum over the entries."""
         x, scale = _tree.widened(x), resolve_scale(self.scale, x.shape, "Laplace")
         return -jnp.sum(jnp.abs(x)) / scale - x.size * math.log(2.0 * scale)
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Independent entries."""
         scale = resolve_scale(self.scale, like.shape, "Laplace")
         return rounded(scale * jax.random.laplace(key, like.shape, drawn_in(like)), like)
 
@@ -138,14 +134,12 @@ class StudentT(AbstractPrior):
         _checks.number("StudentT", "degrees_of_freedom", self.degrees_of_freedom, above=0.0)
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
-        """Sum over the entries."""
         x, scale, nu = _tree.widened(x), resolve_scale(self.scale, x.shape, "StudentT"), self.degrees_of_freedom
         z = x / scale
         constant = math.lgamma(0.5 * (nu + 1)) - math.lgamma(0.5 * nu) - 0.5 * math.log(nu * math.pi)
         return -0.5 * (nu + 1) * jnp.sum(jnp.log1p(z * z / nu)) + x.size * (constant - math.log(scale))
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Independent entries."""
         scale = resolve_scale(self.scale, like.shape, "StudentT")
         return rounded(scale * jax.random.t(key, self.degrees_of_freedom, like.shape, drawn_in(like)), like)
 
@@ -181,7 +175,6 @@ class CorrelatedNormal(AbstractPrior):
         _checks.chosen("CorrelatedNormal", "covariance", self.covariance, tuple(_COVARIANCES))
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
-        """Sum over the filters."""
         x, factor = _tree.widened(x), self._factor(x.shape)
         inverse = jnp.asarray(np.linalg.inv(factor), x.dtype)
         z = x.reshape(-1, len(factor)) @ inverse.T
@@ -189,7 +182,6 @@ class CorrelatedNormal(AbstractPrior):
         return -0.5 * jnp.sum(z * z) - z.shape[0] * log_determinant - 0.5 * x.size * math.log(2.0 * math.pi)
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Independent filters."""
         factor = jnp.asarray(self._factor(like.shape), drawn_in(like))
         z = jax.random.normal(key, (like.shape[0] * like.shape[1], len(factor)), factor.dtype)
         return rounded((z @ factor.T).reshape(like.shape), like)
@@ -241,19 +233,7 @@ def rounded(drawn: Float[Array, "..."], like: Array) -> Float[Array, "..."]:
 
 
 def resolve_scale(scale: Scale, shape: tuple[int, ...], owner: str) -> float:
-    """Evaluate a scale for an array of the given shape.
-
-    Args:
-        scale: A number, ``"fan_in"``, or a function of the shape.
-        shape: The array's shape.
-        owner: Name used in error messages.
-
-    Returns:
-        A positive number.
-
-    Raises:
-        ValueError: If the scale is not positive.
-    """
+    """Evaluate a scale for an array of the given shape; raises ValueError if a function returns no positive number."""
     if callable(scale):
         value = float(scale(shape))
         if not value > 0:

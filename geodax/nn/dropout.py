@@ -15,6 +15,7 @@ Source:
     ICML.
 """
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -26,7 +27,7 @@ from jaxtyping import Float
 from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.convolve import convolve
-from geodax.nn.layers import Sized, check_sizes, kernel_sides, prior_variances, side_padding
+from geodax.nn.layers import Sized, check_sizes, kernel_shape, prior_variances, side_padding
 from geodax.vi.modules import AbstractVariational
 
 
@@ -74,7 +75,6 @@ class DropoutLinear(AbstractVariational, Sized):
         self.prior_variance, self.bias_prior_variance = variances
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
-        """Apply the layer to one vector."""
         x = _checks.vector("DropoutLinear", x, self.weight.shape[1])
         key = None if key is None else _checks.random_key("DropoutLinear", key)
         y = self.weight @ _dropped(x, x.shape, self.rate, key)
@@ -131,29 +131,19 @@ class DropoutConv2d(AbstractVariational):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        height, width = kernel_sides("DropoutConv2d", kernel_size)
-        in_channels, out_channels, height, width, stride = check_sizes(
-            "DropoutConv2d",
-            in_channels=in_channels,
-            out_channels=out_channels,
-            height=height,
-            width=width,
-            stride=stride,
-        )
+        shape, self.stride = kernel_shape("DropoutConv2d", in_channels, out_channels, kernel_size, stride)
         key, dtype = _checks.random_key("DropoutConv2d", key), _checks.real_dtype("DropoutConv2d", dtype)
         gain = _checks.number("DropoutConv2d", "gain", gain)
         variances = prior_variances("DropoutConv2d", prior_variance, bias_prior_variance)
-        shape = (out_channels, in_channels, height, width)
-        self.weight = gain * jax.random.normal(key, shape, dtype) / (in_channels * height * width) ** 0.5
-        self.bias = jnp.zeros(out_channels, dtype) if use_bias else None
-        self.rate, self.stride = _checked_rate("DropoutConv2d", rate), stride
+        self.weight = gain * jax.random.normal(key, shape, dtype) / math.prod(shape[1:]) ** 0.5
+        self.bias = jnp.zeros(shape[0], dtype) if use_bias else None
+        self.rate = _checked_rate("DropoutConv2d", rate)
         self.padding = side_padding("DropoutConv2d", padding)
         self.prior_variance, self.bias_prior_variance = variances
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
-        """Apply the layer to one image."""
         x = _checks.image("DropoutConv2d", x, self.weight.shape[1])
         key = None if key is None else _checks.random_key("DropoutConv2d", key)
         kept = _dropped(x, (x.shape[0], 1, 1), self.rate, key)

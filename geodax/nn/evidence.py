@@ -24,10 +24,7 @@ def maximum(
     Args:
         groups: For every prior precision, the eigenvalues and the sum of squared parameters.
         noise: Sum of squared residuals and number of targets; None if the noise is part of the eigenvalues.
-        start: Logarithms of the prior precisions, and that of the noise's precision.
-
-    Returns:
-        The logarithms at the maximum.
+        start: Logarithms of the prior precisions, and that of the noise's precision, as in the result.
 
     Raises:
         ValueError: If there is no maximum.
@@ -75,11 +72,7 @@ def maximum(
 def warn_if_vague(owner: str, num_determined: float, misfit: float, num_data: float) -> None:
     """Warn if draws fit the data of a classifier far worse than the network that they are drawn around.
 
-    Args:
-        owner: Name for the message.
-        num_determined: Number of well-determined parameters.
-        misfit: Minus the log likelihood of the data.
-        num_data: Number of examples.
+    ``misfit`` is minus the log likelihood of the data.
     """
     lost = 0.5 * num_determined
     if lost > _MOST_RATIO * misfit and lost > _LEAST_LOSS * num_data:

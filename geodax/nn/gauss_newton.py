@@ -74,16 +74,10 @@ class _Tapped(AbstractStandIn):
 
 
 class Taps:
-    """Dense layers of a network, selected once, and their inputs and derivatives.
+    """Dense layers of a network, by default all :class:`equinox.nn.Linear`, and their inputs and derivatives.
 
-    Args:
-        owner: Name for messages.
-        network: A function of one example.
-        where: Selects a layer or several; None for all :class:`equinox.nn.Linear`.
-
-    Raises:
-        TypeError: If the selection has anything but dense layers of the network.
-        ValueError: If there is no dense layer.
+    The network is a function of one example. Raises TypeError if the selection has anything but its dense layers, and
+    ValueError if there is none.
     """
 
     def __init__(self, owner: str, network: PyTree, where: Callable[[Any], Any] | None):
@@ -116,8 +110,7 @@ class Taps:
     def are_last(self, network: PyTree, x: PyTree) -> list[bool]:
         """Return which layers' outputs are the network's; x is a batch.
 
-        Raises:
-            ValueError: If a layer is not called, or called several times.
+        Raises ValueError if a layer is not called, or called several times.
         """
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x)
         require_one_call(self.owner, network, self.places, lambda network, x: network(x), row)
@@ -229,13 +222,9 @@ def weighted_sum(shares: Any, precisions: Float[Array, " outputs"]) -> Any:
 
 
 def traces(shares: Any, blocks: Sequence[Block], values: Sequence[Array], num_data: float) -> Float[Array, " outputs"]:
-    """Compute the trace of each output's share times the inverse of a matrix.
+    """Compute the trace of each output's share (see :func:`weighted_sum`) times the inverse of a matrix.
 
-    Args:
-        shares: As for :func:`weighted_sum`.
-        blocks: The decomposition of the weighted sum, in whose eigenbases the matrix is diagonal.
-        values: Its eigenvalues.
-        num_data: Number of examples.
+    The matrix is diagonal, with the given values, in the eigenbases of the weighted sum's decomposition.
     """
 
     def diagonal(block: Block, share: Any) -> Array:

@@ -149,15 +149,7 @@ class HadamardWeight(eqx.Module):
         return self.out_features, self.in_features
 
     def apply(self, x: Float[Array, "... in_features"], key: PRNGKey | None = None) -> Float[Array, "... out_features"]:
-        """Multiply one or several vectors by the same random matrix.
-
-        Args:
-            x: Vectors.
-            key: PRNG key for the matrix; None for the mean matrix.
-
-        Returns:
-            The products.
-        """
+        """Multiply one or several vectors by the same random matrix, drawn using the key, or by the mean matrix."""
         s1, g, s2 = self.parts(None if key is None else _checks.random_key("WHVI", key))
         order, lead = self.order, x.shape[:-1]
         if self.is_column:
@@ -170,14 +162,7 @@ class HadamardWeight(eqx.Module):
         return y.reshape(*lead, -1)[..., : self.out_features]
 
     def matrix(self, key: PRNGKey | None = None) -> Float[Array, "out_features in_features"]:
-        """Compute the dense matrix in O(D^2), entry by entry.
-
-        Args:
-            key: PRNG key; None for the mean matrix.
-
-        Returns:
-            The matrix used by :meth:`apply` for the same key.
-        """
+        """Compute the dense matrix that :meth:`apply` uses for the same key in O(D^2), entry by entry."""
         s1, g, s2 = self.parts(key)
         order = self.order
         index = np.arange(order)
@@ -266,7 +251,6 @@ class WHVILinear(AbstractVariational, Sized):
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
-        """Apply the layer to one vector."""
         x = _checks.vector("WHVILinear", x, self.weight.in_features)
         y = self.weight.apply(x, key)
         return y if self.bias is None else y + self.bias

@@ -1,5 +1,6 @@
 """Convolutions with Walsh-Hadamard weights: the kernel out x in x h x w as the matrix out x ihw."""
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,7 @@ from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.convolve import patches_of
 from geodax.nn.hadamard import HadamardWeight
-from geodax.nn.layers import check_sizes, kernel_sides, side_padding
+from geodax.nn.layers import kernel_shape, side_padding
 from geodax.vi.modules import AbstractVariational
 
 
@@ -57,25 +58,15 @@ class WHVIConv2d(AbstractVariational):
         key: PRNGKey,
         **options: Any,
     ):
-        height, width = kernel_sides("WHVIConv2d", kernel_size)
-        in_channels, out_channels, height, width, stride = check_sizes(
-            "WHVIConv2d",
-            in_channels=in_channels,
-            out_channels=out_channels,
-            height=height,
-            width=width,
-            stride=stride,
-        )
-        inputs = in_channels * height * width
-        self.weight = HadamardWeight(inputs, out_channels, column=False, dtype=dtype, key=key, **options)
-        self.bias = jnp.zeros(out_channels, dtype) if use_bias else None
-        self.kernel_size, self.stride = (height, width), stride
+        shape, self.stride = kernel_shape("WHVIConv2d", in_channels, out_channels, kernel_size, stride)
+        self.weight = HadamardWeight(math.prod(shape[1:]), shape[0], column=False, dtype=dtype, key=key, **options)
+        self.bias = jnp.zeros(shape[0], dtype) if use_bias else None
+        self.kernel_size = shape[2:]
         self.padding = side_padding("WHVIConv2d", padding)
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
-        """Apply the layer to one image."""
         height, width = self.kernel_size
         x = _checks.image("WHVIConv2d", x, self.weight.in_features // (height * width))
         patches = patches_of(x, self.kernel_size, self.stride, self.padding)

@@ -114,19 +114,14 @@ class Horseshoe(AbstractPrior):
         return _log_mixture(jnp.sum(z * z) + floor, x.size) + constant - _log_share(self.least_scale)
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Draw the scales and the array, and return the array."""
         return HierarchicalHorseshoe(self.scale, self.local, self.least_scale).sample(key, like)[0]
 
     def least_temperature(self, num_entries: int) -> float:
-        """Return the highest temperature at which an array of this many entries collapses to zero.
-
-        Up to that temperature the tempered density is not integrable at the pole; with a least scale the density is
-        bounded, but nearly all mass is next to zero.
-        """
+        """See :meth:`HierarchicalHorseshoe.least_temperature`."""
         return HierarchicalHorseshoe(self.scale, self.local).least_temperature(num_entries)
 
     def has_kicks(self, num_entries: int) -> bool:
-        """Whether samplers without an acceptance test have Cauchy tails, for an array of this many entries."""
+        """See :meth:`HierarchicalHorseshoe.has_kicks`."""
         return HierarchicalHorseshoe(self.scale, self.local, self.least_scale).has_kicks(num_entries)
 
 
@@ -167,7 +162,6 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
         return log_normal + log_cauchy + scales.size * (math.log(2.0 / math.pi) - _log_share(self.least_scale))
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Scales first."""
         sigma = resolve_scale(self.scale, like.shape, "HierarchicalHorseshoe")
         key_scale, key_normal = jax.random.split(key)
         dtype = drawn_in(like)
@@ -213,12 +207,6 @@ def log_scaled_exp1(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
     Uses a power series below 2 and Stieltjes' continued fraction above (Abramowitz and Stegun, 5.1.11 and 5.1.22). At
     zero, where the value is infinite, returns the value at the smallest normal number, with zero derivative.
-
-    Args:
-        x: Non-negative numbers.
-
-    Returns:
-        The logarithms.
     """
     x = jnp.maximum(x, jnp.finfo(x.dtype).tiny)
     low, high = jnp.minimum(x, 2.0), jnp.maximum(x, 2.0)

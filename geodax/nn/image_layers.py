@@ -4,6 +4,7 @@ A kernel o x i x h x w is treated as the matrix o x ihw, which has orthonormal r
 columns (Yanush and Kropotov 2019, section 3.3).
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from geodax._types import Array, PRNGKey, PyTree
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.nn.convolve import convolve
 from geodax.nn.densities import AbstractStructuredPrior, Haar
-from geodax.nn.layers import check_sizes, kernel_sides, orthonormal, side_padding, with_manifolds
+from geodax.nn.layers import check_sizes, kernel_shape, orthonormal, side_padding, with_manifolds
 from geodax.nn.structure import AbstractStructured
 
 
@@ -63,25 +64,16 @@ class OrthogonalConv2d(AbstractStructured):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        height, width = kernel_sides("OrthogonalConv2d", kernel_size)
-        in_channels, out_channels, height, width, stride = check_sizes(
-            "OrthogonalConv2d",
-            in_channels=in_channels,
-            out_channels=out_channels,
-            height=height,
-            width=width,
-            stride=stride,
-        )
-        self.weight = orthonormal(key, out_channels, in_channels * height * width, dtype)
-        self.bias = jnp.zeros(out_channels, dtype) if use_bias else None
-        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, (height, width)
-        self.stride, self.padding = stride, side_padding("OrthogonalConv2d", padding)
+        shape, self.stride = kernel_shape("OrthogonalConv2d", in_channels, out_channels, kernel_size, stride)
+        self.out_channels, self.in_channels, *_ = shape
+        self.kernel_size, self.padding = shape[2:], side_padding("OrthogonalConv2d", padding)
+        self.weight = orthonormal(key, shape[0], math.prod(shape[1:]), dtype)
+        self.bias = jnp.zeros(shape[0], dtype) if use_bias else None
         self.gain = _checks.number("OrthogonalConv2d", "gain", gain)
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
-        """Apply the layer to one image."""
         x = _checks.image("OrthogonalConv2d", x, self.in_channels)
         y = convolve(x, self.kernel, self.stride, self.padding)
         return y if self.bias is None else y + self.bias[:, None, None]
@@ -95,11 +87,9 @@ class OrthogonalConv2d(AbstractStructured):
         return self.gain * matrix.reshape(self.out_channels, self.in_channels, height, width)
 
     def manifolds(self, stiefel: AbstractManifold) -> PyTree:
-        """Return the manifolds: ``stiefel`` for the weight."""
         return with_manifolds(self, stiefel, "weight")
 
     def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
-        """Return the priors: uniform for the weight."""
         return {"weight": Haar()}
 
 
@@ -133,7 +123,6 @@ class FilterResponseNorm(eqx.Module):
     def __call__(
         self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "channels height width"]:
-        """Normalise one image."""
         x = _checks.image("FilterResponseNorm", x, len(self.weight))
         dtype = jnp.result_type(self.weight, x, self.bias)
         weight, wide, bias = _tree.widened((self.weight, x, self.bias))

@@ -66,7 +66,6 @@ class AlexNet(eqx.Module):
     def __call__(
         self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, " classes"]:
-        """Compute logits for one image."""
         require_32_pixels("AlexNet", x)
         for layer, (_, is_pooled) in zip(self.convolutions, _ALEXNET, strict=True):
             x = self.activation(layer(x))

@@ -106,15 +106,7 @@ class InducingPointGP(AbstractLocal):
         return DrawnProcess(self, key)
 
     def values(self, x: Float[Array, "n in"], key: PRNGKey) -> Float[Array, " n"]:
-        """Draw the values at several inputs from their joint distribution, in O(n^3).
-
-        Args:
-            x: One input per row.
-            key: A PRNG key.
-
-        Returns:
-            The values.
-        """
+        """Draw the values at several inputs, one per row, from their joint distribution, in O(n^3)."""
         scale, z, square, root = self._parts()
         key_v, key_f = jax.random.split(key)
         inputs = x * scale[None]
@@ -142,12 +134,7 @@ def _kernel(x: Any, y: Any) -> Array:
 
 
 class DrawnProcess(eqx.Module):
-    """A process with a key, for one call.
-
-    Attributes:
-        process: The process.
-        key: PRNG key for its values.
-    """
+    """A process with a key for its values, for one call."""
 
     process: InducingPointGP
     key: PRNGKey

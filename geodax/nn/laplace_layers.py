@@ -127,7 +127,6 @@ class LaplacePosterior(AbstractWhole):
     places: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
-        """Call the network with drawn layers, or with the trained ones."""
         network: Any = self.network if key is None else self.sample(key)
         return network(x)
 
@@ -137,7 +136,6 @@ class LaplacePosterior(AbstractWhole):
         return jnp.exp(-self.log_prior_precision)
 
     def sample(self, key: PRNGKey) -> Position:
-        """Draw a network."""
         return self._moved(self._steps(key))
 
     def sampler(self) -> SamplingAlgorithm:

@@ -87,7 +87,6 @@ class OrthogonalLinear(AbstractStructured):
         self.gain = _checks.number("OrthogonalLinear", "gain", gain)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
-        """Apply the layer to one vector."""
         x = _checks.vector("OrthogonalLinear", x, self.in_features)
         y = self.weight @ x if self.out_features >= self.in_features else x @ self.weight
         return _affine(y, self.gain, self.bias)
@@ -98,11 +97,9 @@ class OrthogonalLinear(AbstractStructured):
         return self.gain * (self.weight if self.out_features >= self.in_features else self.weight.T)
 
     def manifolds(self, stiefel: AbstractManifold) -> PyTree:
-        """Return the manifolds: ``stiefel`` for the weight."""
         return with_manifolds(self, stiefel, "weight")
 
     def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
-        """Return the priors: uniform for the weight."""
         return {"weight": Haar()}
 
 
@@ -162,7 +159,6 @@ class LowRankLinear(AbstractStructured):
         self.in_features, self.out_features = in_features, out_features
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
-        """Apply the layer to one vector."""
         x = _checks.vector("LowRankLinear", x, self.in_features)
         return _affine(self.left @ (self.scales * (x @ self.right)), 1.0, self.bias)
 
@@ -177,7 +173,6 @@ class LowRankLinear(AbstractStructured):
         return (self.left * self.scales[None]) @ self.right.T
 
     def manifolds(self, stiefel: AbstractManifold) -> PyTree:
-        """Return the manifolds: ``stiefel`` for both factors."""
         return with_manifolds(self, stiefel, "left", "right")
 
     def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
@@ -228,7 +223,6 @@ class BottleneckLinear(eqx.Module):
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
-        """Apply the layer to one vector."""
         x = _checks.vector("BottleneckLinear", x, self.right.shape[1])
         return _affine(self.left @ (self.right @ x), 1.0, self.bias)
 
@@ -258,14 +252,17 @@ def with_manifolds(layer: eqx.Module, stiefel: AbstractManifold, *names: str) ->
     )
 
 
-def kernel_sides(owner: str, kernel_size: Any) -> tuple[int, int]:
-    """Height and width of a kernel, given as one number or two; TypeError for anything else."""
+def kernel_shape(
+    owner: str, in_channels: Any, out_channels: Any, kernel_size: Any, stride: Any
+) -> tuple[tuple[int, int, int, int], int]:
+    """Shape of a kernel, out x in x height x width, and stride; TypeError for a size that is not one number or two."""
     sides = kernel_size if np.ndim(kernel_size) else (kernel_size, kernel_size)
     if isinstance(kernel_size, str) or len(sides) != 2:
         found = _checks.described(kernel_size)
         raise TypeError(f"{owner}: kernel_size must be an integer, or a pair of them, found {found}.")
-    height, width = check_sizes(owner, height=sides[0], width=sides[1])
-    return height, width
+    sizes = {"in_channels": in_channels, "out_channels": out_channels, "height": sides[0], "width": sides[1]}
+    inputs, outputs, height, width, stride = check_sizes(owner, **sizes, stride=stride)
+    return (outputs, inputs, height, width), stride
 
 
 def side_padding(owner: str, padding: Any) -> int | str:

@@ -161,7 +161,21 @@ class AbstractLikelihood(eqx.Module):
         return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
 
 
-class GaussianLikelihood(AbstractLikelihood):
+class AbstractNormalLikelihood(AbstractLikelihood):
+    """Normally distributed targets, with the parameters means and logarithms of standard deviations."""
+
+    def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
+        means, log_noise = parameters
+        require_shape(type(self).__name__, means, targets)
+        z = (targets - means) / jnp.exp(log_noise)
+        return -0.5 * z * z - log_noise - 0.5 * math.log(2.0 * math.pi)
+
+    def distribution(self, *parameters: np.ndarray) -> Normal:
+        means, log_noise = parameters
+        return Normal(means, np.exp(log_noise))
+
+
+class GaussianLikelihood(AbstractNormalLikelihood):
     """Real targets with normal noise, known or learned.
 
     Args:
@@ -179,11 +193,9 @@ class GaussianLikelihood(AbstractLikelihood):
 
     @property
     def has_parameter(self) -> bool:
-        """Whether the noise is a parameter."""
         return self.noise is None
 
     def num_outputs(self, num_targets: int) -> int:
-        """One mean a target."""
         return num_targets
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
@@ -191,22 +203,11 @@ class GaussianLikelihood(AbstractLikelihood):
         require_one_parameter("GaussianLikelihood", "noise", self.noise, position)
         return outputs, spread_over(self.log_noise(position, outputs), outputs)
 
-    def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
-        """Return the normal log density of each target."""
-        means, log_noise = parameters
-        require_shape("GaussianLikelihood", means, targets)
-        return normal_log_density(means, log_noise, targets)
-
     def sample(self, key: PRNGKey, position: Position, batch: tuple[PyTree, Any]) -> tuple[PyTree, Array]:
         """Return the batch with targets drawn from the network's distribution in place of its own."""
         x, _ = batch
         means, log_noise = self.parameters(position, outputs_of(self.apply, position, x))
         return x, means + jnp.exp(_tree.widened(log_noise)) * jax.random.normal(key, means.shape, means.dtype)
-
-    def distribution(self, *parameters: np.ndarray) -> Normal:
-        """Return normal distributions."""
-        means, log_noise = parameters
-        return Normal(means, np.exp(log_noise))
 
     def log_noise(self, position: Position, like: Array) -> Array:
         """Return the log standard deviation of the noise, fixed or from the position, in the dtype of ``like``."""
@@ -233,19 +234,12 @@ class WithNoise(eqx.Module):
         self.log_noise = jnp.asarray(log_noise, getattr(log_noise, "dtype", dtype))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the network."""
         return self.network(*args, **kwargs)
 
 
 def _noise_holders(position: Position) -> list[WithNoise]:
     """The position, or the networks in it, that have a noise parameter."""
     return [holder for holder in (position, getattr(position, "network", None)) if isinstance(holder, WithNoise)]
-
-
-def normal_log_density(means: Array, log_noise: Array, targets: Array) -> Array:
-    """Return the log densities of normal distributions."""
-    z = (targets - means) / jnp.exp(log_noise)
-    return -0.5 * z * z - log_noise - 0.5 * math.log(2.0 * math.pi)
 
 
 def require_one_parameter(owner: str, name: str, value: float | None, position: Position) -> None:

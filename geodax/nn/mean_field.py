@@ -25,7 +25,7 @@ from jaxtyping import Float
 from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.convolve import convolve
-from geodax.nn.layers import Sized, check_sizes, kernel_sides, prior_variances, side_padding
+from geodax.nn.layers import Sized, check_sizes, kernel_shape, prior_variances, side_padding
 from geodax.vi.families import DiagonalGaussian, FullGaussian, normal
 from geodax.vi.modules import AbstractLocal, AbstractVariational
 
@@ -37,7 +37,6 @@ class AbstractLocalLinear(AbstractLocal, Sized):
 
     @property
     def is_local(self) -> bool:
-        """Whether outputs are drawn instead of weights."""
         return self.local
 
     @abc.abstractmethod
@@ -99,7 +98,6 @@ class MeanFieldLinear(AbstractLocalLinear):
         self.local = _flag("MeanFieldLinear", local)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
-        """Apply the layer to one vector."""
         x = _checks.vector(type(self).__name__, x, self.weight.mean.shape[1])
         key = None if key is None else _checks.random_key(type(self).__name__, key)
         if key is not None and not self.local:
@@ -172,7 +170,6 @@ class FullCovarianceLinear(AbstractLocalLinear):
         self.local = _flag("FullCovarianceLinear", local)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
-        """Apply the layer to one vector."""
         x = _checks.vector(type(self).__name__, x, self.weight.mean.shape[1])
         if key is not None and not self.local:
             return self.fixed(key)(x)
@@ -236,27 +233,17 @@ class MeanFieldConv2d(AbstractVariational):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        height, width = kernel_sides("MeanFieldConv2d", kernel_size)
-        in_channels, out_channels, height, width, stride = check_sizes(
-            "MeanFieldConv2d",
-            in_channels=in_channels,
-            out_channels=out_channels,
-            height=height,
-            width=width,
-            stride=stride,
-        )
-        fan_in = in_channels * height * width
-        shape = (out_channels, in_channels, height, width)
+        shape, self.stride = kernel_shape("MeanFieldConv2d", in_channels, out_channels, kernel_size, stride)
+        fan_in = math.prod(shape[1:])
         self.weight = around_zero(key, shape, fan_in, gain, initial_deviation, dtype)
-        self.bias = _bias(out_channels, fan_in, initial_deviation, dtype) if use_bias else None
-        self.stride, self.padding = stride, side_padding("MeanFieldConv2d", padding)
+        self.bias = _bias(shape[0], fan_in, initial_deviation, dtype) if use_bias else None
+        self.padding = side_padding("MeanFieldConv2d", padding)
         variances = prior_variances("MeanFieldConv2d", prior_variance, bias_prior_variance)
         self.prior_variance, self.bias_prior_variance = variances
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
-        """Apply the layer to one image."""
         x = _checks.image("MeanFieldConv2d", x, self.weight.mean.shape[1])
         kernel, bias = self.arrays(key)
         y = convolve(x, kernel, self.stride, self.padding)
@@ -283,7 +270,6 @@ class DrawnLinear(Sized):
     bias: Float[Array, " out"] | None
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " out"]:
-        """Apply the layer to one vector."""
         y = self.weight @ _checks.vector("a drawn layer", x, self.weight.shape[1])
         return y if self.bias is None else y + self.bias
 

@@ -19,15 +19,14 @@ from jax.scipy.special import gammaln
 from jaxtyping import Float
 
 from geodax import _checks
-from geodax._normal import Normal
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.nn.densities import python_number
 from geodax.nn.likelihoods import (
     AbstractLikelihood,
+    AbstractNormalLikelihood,
     Apply,
     apply_network,
     log_parameter,
-    normal_log_density,
     require_one_parameter,
     require_shape,
     spread_over,
@@ -36,7 +35,7 @@ from geodax.nn.likelihoods import (
 _LARGE_SIZE = 100.0  # from here on differences of log gamma functions in single precision lose digits
 
 
-class HeteroscedasticLikelihood(AbstractLikelihood):
+class HeteroscedasticLikelihood(AbstractNormalLikelihood):
     """Real targets with normal noise whose size depends on the inputs.
 
     Args:
@@ -48,11 +47,9 @@ class HeteroscedasticLikelihood(AbstractLikelihood):
 
     @property
     def has_parameter(self) -> bool:
-        """The outputs determine the noise."""
         return False
 
     def num_outputs(self, num_targets: int) -> int:
-        """A mean and a logarithm of a standard deviation for each target."""
         return 2 * num_targets
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
@@ -66,17 +63,6 @@ class HeteroscedasticLikelihood(AbstractLikelihood):
             return outputs[:, 0], outputs[:, 1]
         means, log_noise = jnp.split(outputs, 2, axis=1)
         return means, log_noise
-
-    def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
-        """Return the normal log density of each target."""
-        means, log_noise = parameters
-        require_shape("HeteroscedasticLikelihood", means, targets)
-        return normal_log_density(means, log_noise, targets)
-
-    def distribution(self, *parameters: np.ndarray) -> Normal:
-        """Return normal distributions."""
-        means, log_noise = parameters
-        return Normal(means, np.exp(log_noise))
 
 
 class StudentTLikelihood(AbstractLikelihood):
@@ -99,11 +85,9 @@ class StudentTLikelihood(AbstractLikelihood):
 
     @property
     def has_parameter(self) -> bool:
-        """Whether the scale is a parameter."""
         return self.noise is None
 
     def num_outputs(self, num_targets: int) -> int:
-        """One location a target."""
         return num_targets
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
@@ -113,7 +97,6 @@ class StudentTLikelihood(AbstractLikelihood):
         return outputs, spread_over(log_scale, outputs)
 
     def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
-        """Return the log density of each target."""
         locations, log_scale = parameters
         require_shape("StudentTLikelihood", locations, targets)
         df = self.degrees_of_freedom
@@ -122,7 +105,6 @@ class StudentTLikelihood(AbstractLikelihood):
         return constant - log_scale - 0.5 * (df + 1) * jnp.log1p(z * z / df)
 
     def distribution(self, *parameters: np.ndarray) -> Any:
-        """Return t distributions."""
         locations, log_scale = parameters
         from scipy import stats  # takes half a second to import
 
@@ -148,11 +130,9 @@ class PoissonLikelihood(AbstractLikelihood):
 
     @property
     def has_parameter(self) -> bool:
-        """The outputs determine the distribution."""
         return False
 
     def num_outputs(self, num_targets: int) -> int:
-        """One logarithm of a mean a target."""
         return num_targets
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
@@ -166,7 +146,6 @@ class PoissonLikelihood(AbstractLikelihood):
         return _of_counts(targets * log_mean - jnp.exp(log_mean) - gammaln(targets + 1.0), targets)
 
     def distribution(self, *parameters: np.ndarray) -> Any:
-        """Return Poisson distributions."""
         from scipy import stats  # as above
 
         return stats.poisson(np.exp(parameters[0]))
@@ -198,11 +177,9 @@ class NegativeBinomialLikelihood(AbstractLikelihood):
 
     @property
     def has_parameter(self) -> bool:
-        """Whether the dispersion is a parameter."""
         return self.dispersion is None
 
     def num_outputs(self, num_targets: int) -> int:
-        """One logarithm of a mean a target."""
         return num_targets
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
@@ -222,7 +199,6 @@ class NegativeBinomialLikelihood(AbstractLikelihood):
         return _of_counts(value + targets * (log_mean - log_one_plus) - size * log_one_plus, targets)
 
     def distribution(self, *parameters: np.ndarray) -> Any:
-        """Return negative binomial distributions."""
         log_mean, log_dispersion = parameters
         from scipy import stats  # as above
 
@@ -255,19 +231,15 @@ class CustomLikelihood(AbstractLikelihood):
 
     @property
     def has_parameter(self) -> bool:
-        """The function has no further parameter."""
         return False
 
     def num_outputs(self, num_targets: int) -> int:
-        """As given, else one a target."""
         return num_targets if self.outputs_per_example is None else self.outputs_per_example
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
-        """Return the outputs."""
         return (outputs,)
 
     def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
-        """Return the value of the function for each example."""
         each = jnp.asarray(jax.vmap(self.log_density_fn)(parameters[0], targets))
         if each.ndim != 1:
             raise ValueError(
@@ -277,7 +249,6 @@ class CustomLikelihood(AbstractLikelihood):
         return each
 
     def distribution(self, *parameters: np.ndarray) -> Any:
-        """Return the user's distributions."""
         if self.distribution_fn is None:
             raise ValueError(
                 "CustomLikelihood: predictions other than log scores need distribution_fn=..., a function of the "

@@ -66,7 +66,6 @@ class Hierarchical(eqx.Module):
     scales: dict[str, Array]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the network."""
         return self.network(*args, **kwargs)
 
 

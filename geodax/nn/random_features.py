@@ -183,14 +183,12 @@ class RandomFeatureGP(eqx.Module):
             key=key_features,
         )
         common: dict[str, Any] = {"use_bias": False, "dtype": dtype, "key": key_weights} | options
-        if weights == "mean-field":
-            self.layer = MeanFieldLinear(num_features, out_features, **common)
-        elif weights == "full":
-            self.layer = FullCovarianceLinear(num_features, out_features, **common)
-        elif weights == "whvi":
+        _checks.chosen("RandomFeatureGP", "weights", weights, ("mean-field", "full", "whvi"))
+        if weights == "whvi":
             self.layer = WHVILinear(num_features, out_features, column=True, **common)
         else:
-            raise ValueError(f"RandomFeatureGP: weights must be 'mean-field', 'full' or 'whvi', found {weights!r}.")
+            kind = MeanFieldLinear if weights == "mean-field" else FullCovarianceLinear
+            self.layer = kind(num_features, out_features, **common)
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " out"]:
         """Compute the processes at one vector."""

@@ -43,7 +43,6 @@ class SingularValues(AbstractStructuredPrior):
         check_scale(self.scale, "SingularValues")
 
     def log_density(self, x: Float[Array, " r"]) -> Scalar:
-        """Compute the log density of the logarithms of the gaps."""
         r = x.shape[0]
         wide, sigma = self.num_rows + self.num_columns - r, self._sigma(r)
         x = _tree.widened(x)
@@ -65,7 +64,6 @@ class SingularValues(AbstractStructuredPrior):
         return log_constant - energy + (wide - r) * jnp.sum(jnp.log(s)) + jnp.sum(jnp.log(products)) + jnp.sum(x)
 
     def sample(self, key: PRNGKey, like: Float[Array, " r"]) -> Float[Array, " r"]:
-        """Draw from the singular values of a Gaussian matrix."""
         r = like.shape[0]
         wide = self.num_rows + self.num_columns - r
         s = self._sigma(r) * jnp.linalg.svd(jax.random.normal(key, (r, wide), drawn_in(like)), compute_uv=False)

@@ -37,7 +37,6 @@ class FirstOutput(AbstractStandIn):
     layer: Any
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, ""]:
-        """Apply the layer to one vector."""
         return self.layer(x, key=key)[0]
 
 
@@ -47,7 +46,6 @@ class ScalarInput(AbstractStandIn):
     layer: Any
 
     def __call__(self, x: Float[Array, ""], *, key: PRNGKey | None = None) -> Float[Array, "..."]:
-        """Apply the layer to one number."""
         x = _checks.array("variational", "x", x)
         if x.shape:
             raise ValueError(f"variational: the layer takes one number, found an array of shape {x.shape}.")

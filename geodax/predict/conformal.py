@@ -124,9 +124,7 @@ def prediction_sets(
             "prediction_sets: expected non-negative probabilities of new examples that sum to 1 for each example; "
             "for logits apply a softmax first."
         )
-    if not isinstance(score, str) or score not in ("aps", "lac"):
-        raise ValueError(f"prediction_sets: score must be 'aps' or 'lac', found {_checks.described(score)}.")
-    if score == "lac":
+    if _checks.chosen("prediction_sets", "score", score, ("aps", "lac")) == "lac":
         scores, new_scores = 1.0 - p, 1.0 - rows
     else:
         seed = None

@@ -25,16 +25,7 @@ _MOST_CELLS = 1 << 22
 def as_levels(owner: str, levels: Any) -> tuple[float, ...]:
     """Return quantile levels as a tuple of numbers.
 
-    Args:
-        owner: Name used in error messages.
-        levels: The argument to check.
-
-    Returns:
-        The levels.
-
-    Raises:
-        TypeError: If ``levels`` is not a sequence of numbers.
-        ValueError: If a level is not between 0 and 1.
+    Raises TypeError for anything but a sequence of numbers, and ValueError for levels outside of 0 to 1.
     """
     try:
         each = None if isinstance(levels, str | bytes) else tuple(levels)

@@ -174,13 +174,7 @@ def mnll(log_density: Any) -> float:
 def relative_weights(owner: str, weights: Any, number: int) -> Float[np.ndarray, " rows"]:
     """Return weights of rows, scaled to a mean of 1; ones for None.
 
-    Args:
-        owner: Name for messages.
-        weights: The weights.
-        number: Number of rows.
-
-    Raises:
-        ValueError: If there is not a weight of at least 0 for each row, or all are 0.
+    Raises ValueError if there is not a weight of at least 0 for each row, or all are 0.
     """
     if weights is None:
         return np.ones(number)
@@ -211,15 +205,10 @@ def checked_probabilities(probabilities: Any, labels: Any) -> tuple[np.ndarray, 
 
 
 def normalized_rows(p: np.ndarray, given: Any) -> np.ndarray | None:
-    """Return probabilities unchanged, or divided by their sums if they were given in half precision.
+    """Return probabilities, example x class, divided by their sums if their original dtype is half precision.
 
-    Args:
-        p: Example x class, in double precision.
-        given: Their original dtype.
-
-    Returns:
-        The probabilities, or None if invalid: a negative number, or a sum that differs from 1 by more than the
-        rounding error of their dtype.
+    Returns None if they are invalid: a negative number, or a sum that differs from 1 by more than that dtype's
+    rounding.
     """
     is_half = given is not None and given in (np.float16, jnp.bfloat16)
     tolerance = _HALF_UNITS * float(jnp.finfo(given).eps) if is_half else _SUM_TOLERANCE

@@ -99,14 +99,9 @@ def lazy(values: Any) -> Any:
 
 
 def mapped(function: Callable[..., np.ndarray], *variables: xr.DataArray) -> xr.DataArray:
-    """Map a function over the draws: immediately for few draws, otherwise on access.
+    """Map a function of blocks over the draws (chain, draw, ...): immediately for few draws, otherwise on access.
 
-    Args:
-        function: From blocks of the variables to a block in the shape of the first.
-        *variables: Draws (chain, draw, ...).
-
-    Returns:
-        Its values, with the dimensions of the first variable.
+    The values have the shape and the dimensions of the first variable.
     """
     first = variables[0]
     if sum(map(_bytes, variables)) <= _MAPPED_AT_ONCE:
@@ -123,29 +118,16 @@ def mapped(function: Callable[..., np.ndarray], *variables: xr.DataArray) -> xr.
 
 
 def draw_blocks(values: Any) -> Iterator[tuple[int, np.ndarray]]:
-    """Iterate over blocks of draws of a variable.
-
-    Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
-
-    Yields:
-        The index of the first draw of a block, and the block (chain, draw, ...).
-    """
+    """Yield blocks of draws (chain, draw, ...) of an array or a variable on disk, each with its first draw's index."""
     length = _draws_of(_READ_BYTES, values)
     for start in range(0, values.shape[1], length):
         yield start, np.asarray(values[:, start : start + length])
 
 
 def number_blocks(values: Any) -> Iterator[tuple[slice, np.ndarray]]:
-    """Iterate over blocks of numbers of a variable, each with all draws.
+    """Yield blocks (chain, draw, number) of a variable, each with its slice of the numbers, last index fastest.
 
     A variable on disk is read once per block, at most 16 times: a block holds 256 MB, or a 16th of the numbers.
-
-    Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
-
-    Yields:
-        The slice of numbers of a draw (last index fastest), and the block (chain, draw, number).
     """
     num_chains, num_draws, *shape = values.shape
     num_numbers = math.prod(shape)
@@ -164,14 +146,7 @@ def number_blocks(values: Any) -> Iterator[tuple[slice, np.ndarray]]:
 
 
 def is_still(values: Any) -> np.ndarray:
-    """Whether a variable is constant over all draws of a chain.
-
-    Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
-
-    Returns:
-        One Boolean per chain.
-    """
+    """Whether a variable is constant over all draws of a chain, one Boolean per chain."""
     first, has_moved = np.asarray(values[:, :1]), np.zeros(values.shape[0], bool)
     for _, block in draw_blocks(values):
         has_moved |= (block != first).reshape(len(block), -1).any(axis=1)
@@ -179,14 +154,7 @@ def is_still(values: Any) -> np.ndarray:
 
 
 def not_finite(values: Any) -> tuple[int, tuple[int, int]]:
-    """Number of NaN or infinite values of a variable, and chain and draw of the first one.
-
-    Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
-
-    Returns:
-        The number, and the indices, which are meaningless if the number is 0.
-    """
+    """Number of NaN or infinite values of a variable, and chain and draw of the first one, (0, 0) without any."""
     count, places = 0, []
     for start, block in draw_blocks(values):
         is_bad = ~np.isfinite(block)
@@ -198,14 +166,7 @@ def not_finite(values: Any) -> tuple[int, tuple[int, int]]:
 
 
 def are_orthonormal(values: Any) -> bool:
-    """Whether all draws of a variable are matrices with two or more orthonormal columns.
-
-    Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
-
-    Returns:
-        Whether they are.
-    """
+    """Whether all draws of a variable are matrices with two or more orthonormal columns."""
     n, p = values.shape[-2:]
     if len(values.shape) != 4 or values.dtype.kind not in "fc" or not n >= p > 1:
         return False

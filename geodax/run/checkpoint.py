@@ -57,13 +57,7 @@ class Checkpointer:
             raise StorageError(f"Cannot keep checkpoints in {self.folder}: {error}.") from error
 
     def save(self, step: int, tree: PyTree, metadata: Mapping[str, Any]) -> None:
-        """Write one checkpoint atomically.
-
-        Args:
-            step: Number of iterations done.
-            tree: Pytree of arrays (PRNG keys allowed).
-            metadata: JSON-compatible facts about the run.
-        """
+        """Write arrays and PRNG keys after some iterations, with JSON-compatible facts about the run, atomically."""
         arrays = _to_arrays(tree, self._is_split)
         facts = dict(metadata) | {"step": step}
         if self._is_split:
@@ -86,14 +80,11 @@ class Checkpointer:
     def restore(
         self, template: PyTree, check: Callable[[Mapping[str, Any]], None] = lambda facts: None
     ) -> tuple[PyTree, dict[str, Any]] | None:
-        """Read the newest undamaged checkpoint.
+        """Read the newest undamaged checkpoint, None if the folder holds no checkpoint.
 
         Args:
             template: A pytree of arrays with the expected structure, shapes, dtypes and, if they are split, shardings.
             check: Called with the metadata before the arrays are compared with the template; it may raise.
-
-        Returns:
-            The tree and the metadata; None if the folder holds no checkpoint.
 
         Raises:
             CheckpointError: If there are checkpoints but none can be read, or they belong to another run.

@@ -11,14 +11,7 @@ _MULTIPLIERS = (0x9E3779B1, 0x85EBCA77)  # odd, with well mixed bits
 
 @jax.jit
 def content_of(tree: PyTree) -> Array:
-    """Two words for each array; integers add up to the same sum in any order.
-
-    Args:
-        tree: Arrays of numbers.
-
-    Returns:
-        Words, shape (arrays, 2).
-    """
+    """Two words for each array, shape (arrays, 2); integers add up to the same sum in any order."""
     return jnp.stack([jnp.stack([_sum(leaf, by) for by in _MULTIPLIERS]) for leaf in jax.tree.leaves(tree)])
 
 

@@ -67,22 +67,10 @@ def descent(
     score: Any = None,
     score_every: int = 1,
 ) -> Descent:
-    """Build the steps of an optimiser.
+    """Build the steps of an optimiser of ``(position, batch) -> scalar``; other arguments are those of `train_first`.
 
     On a manifold the optimiser receives the tangential part of the gradient, and the manifold's flow moves the point
     along the tangential part of the update: a descent direction for every optimiser that scales entries.
-
-    Args:
-        owner: Name used in error messages.
-        maximized: ``(position, batch) -> scalar``.
-        num_steps: Number of steps.
-        manifold: Geometry of the position.
-        optimizer: As for :func:`geodax.train_first`.
-        score: As for :func:`geodax.train_first`.
-        score_every: As for :func:`geodax.train_first`.
-
-    Returns:
-        The pair of functions.
 
     Raises:
         TypeError: If the optimiser is not an optax optimiser, or the score is not a function.

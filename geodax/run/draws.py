@@ -56,13 +56,8 @@ class DrawStore(Protocol):
 class MemoryDraws:
     """Draws kept in memory, in arrays of the full length from the start.
 
-    Args:
-        shapes: For each group, name -> (shape without chain and draw, dtype).
-        num_chains: Number of chains.
-        num_draws: Number of draws to allocate.
-
-    Raises:
-        MemoryError: If they do not fit into memory.
+    The shapes are, for each group, name -> (shape without chain and draw, dtype). Raises MemoryError if the draws do
+    not fit into memory.
     """
 
     def __init__(self, shapes: Shapes, num_chains: int, num_draws: int):
@@ -237,14 +232,9 @@ class ZarrDraws:
         self.finish(start, self.put(start, groups), start + max(lengths, default=0))
 
     def put(self, start: int, groups: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int, str]]:
-        """Write chunks, but not that they are written.
+        """Write chunks, but not that they are written; return their checksums by variable and index.
 
-        Args:
-            start: Index of the first draw.
-            groups: Arrays (chain, draw, ...), or objects like them whose chunks are None where others write them.
-
-        Returns:
-            For each variable the checksums of the chunks by index; empty ones of those that others write.
+        Chunks that are None, which other processes write, have empty checksums.
         """
         try:
             return {

@@ -136,14 +136,10 @@ class Checkpoints:
             yield self
 
     def restore(self, run: Run, check: Callable[[Mapping[str, Any]], None]) -> Mapping[str, Any]:
-        """Restore a run from the newest checkpoint.
+        """Restore a run in place from the newest checkpoint, if there is one.
 
-        Args:
-            run: The run; changed in place if there is a checkpoint.
-            check: Called with the facts of the checkpoint; raises if it belongs to another run.
-
-        Returns:
-            The facts in the first process, empty elsewhere or without a checkpoint.
+        ``check`` is called with the facts of the checkpoint and raises if it belongs to another run. Returns the facts
+        in the first process, nothing elsewhere or without a checkpoint.
         """
         found, files = None, self._files
         if self.folder is not None:
@@ -163,11 +159,7 @@ class Checkpoints:
         return facts
 
     def save(self, run: Run, mesh: Mesh | None) -> None:
-        """Write a checkpoint; every process must call this.
-
-        Raises:
-            StorageError: If it cannot be written.
-        """
+        """Write a checkpoint; every process must call this. Raises StorageError if it cannot be written."""
         if self.folder is not None and self.is_split:
             self._write(run, run.carry)
         elif self.folder is not None:

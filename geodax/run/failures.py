@@ -22,26 +22,13 @@ _LARGE = 30.0  # root mean square of data that are not standardised
 def cause_of(
     algorithm: Sampler, feed: Feed | None, where: tuple, split: Split | None, chain_keys: Array, chain: int, at: int
 ) -> str:
-    """Say why a chain is no longer finite.
-
-    Args:
-        algorithm: The sampler.
-        feed: Its batches, or None.
-        where: The initial positions, as the arguments of :func:`geodax.run.starts.starting_positions`.
-        split: How the position is split over devices, or None.
-        chain_keys: Keys of the chains.
-        chain: The chain.
-        at: The iteration that failed.
-
-    Returns:
-        Sentences for the error.
-    """
+    """Say why a chain is no longer finite at an iteration; ``where`` has the arguments of `starting_positions`."""
     description = description_of(algorithm)
     settings, densities = dict(description.settings), dict(description.densities)
     examples, when, batches = (), "", [None]
     if feed is not None:
         examples, when = feed.examples, ", with the batch of that iteration"
-        batches = _batches_of(feed, chain_keys[chain : chain + 1], at, getattr(algorithm, "num_batches", 1))
+        batches = _batches_of(feed, chain_keys[chain], at, getattr(algorithm, "num_batches", 1))
     if "training score" in densities:  # it need not have a gradient
         score = densities["training score"]
         densities["training score"] = lambda position, batch: score(jax.lax.stop_gradient(position), batch)
@@ -116,7 +103,5 @@ def is_defined(function: Callable[[Any, Any], Any], position: PyTree, batch: PyT
 
 def _batches_of(feed: Feed, key: Array, at: int, count: int) -> list[PyTree]:
     """The batches of a chain in an iteration, each of them once the first, at which densities look."""
-    start = jnp.asarray(at, jnp.int32)
-    drawn = feed.draw(feed.load(at, at + 1), key, start, start, None)
-    drawn = drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn)
+    drawn = feed.of_chain(feed.load(at, at + 1), key, at)
     return [drawn] + [jax.tree.map(lambda x, i=i: jnp.roll(x, -i, axis=0), drawn) for i in range(1, count)]

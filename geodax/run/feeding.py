@@ -11,7 +11,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from geodax import _checks
 from geodax._tree import leaf_names
-from geodax._types import Array, Cycle, PyTree
+from geodax._types import Array, Cycle, PRNGKey, PyTree
 from geodax.data.minibatches import Batches, Stream
 from geodax.data.parts import Part, draw_part
 from geodax.data.shard_files import Shards, own_part
@@ -60,6 +60,12 @@ class Feed(NamedTuple):
         """The chain axis of the result of ``draw``."""
         return None if self.is_shared else 0
 
+    def of_chain(self, data: PyTree, key: PRNGKey, iteration: Any = 0) -> PyTree:
+        """The batch of the chain with this key in the first iteration of the data."""
+        number = jnp.asarray(iteration, jnp.int32)
+        drawn = self.draw(data, key[None], number, number, None)
+        return drawn if self.is_shared else jax.tree.map(lambda leaf: leaf[0], drawn)
+
     def placement(self, axis: str | None) -> PartitionSpec:
         """Placement of the data of ``load`` on the mesh."""
         if axis is None or self.examples_axis is None:
@@ -74,15 +80,7 @@ class Feed(NamedTuple):
 
 
 def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
-    """Return the feed for an algorithm.
-
-    Args:
-        batches: The user's ``geodax.data.batches(...)``, ``geodax.data.stream(...)`` or None.
-        num_batches: Number of batches per iteration.
-        num_data: Number of examples that the target sums over; 0 if unknown.
-
-    Returns:
-        The feed, or None for an algorithm without batches.
+    """Return the feed for an algorithm, None for one without batches; ``num_data`` is 0 where the target's is unknown.
 
     Raises:
         TypeError: If ``batches`` is of another type.
@@ -160,14 +158,7 @@ def _device_feed(batches: Batches, num_batches: int) -> Feed:
 
 
 def stream_feed(stream: Stream, num_batches: int, num_data: int, owner: str) -> Feed:
-    """Return the feed of a stream.
-
-    Args:
-        stream: The stream.
-        num_batches: Number of batches per iteration.
-        num_data: Number of examples that the target sums over; 0 if unknown.
-        owner: Name of the function that the user called.
-    """
+    """Return the feed of a stream; ``num_data`` is the number of examples that the target sums over, 0 if unknown."""
     first = stream.read(0, 1)
     stream.rewind()
     batch_size = min((leaf.shape[1] for leaf in jax.tree.leaves(first) if leaf.ndim > 1), default=1)

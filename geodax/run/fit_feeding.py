@@ -56,15 +56,9 @@ class StepFeed(NamedTuple):
 
 
 def make_step_feed(data: PyTree, batch_size: int | None, num_data: int | None) -> StepFeed:
-    """Return the feed of a fit.
+    """Return the feed of a fit from arrays, or batches of :mod:`geodax.data`; ``num_data`` is for streams.
 
-    Args:
-        data: Arrays, or batches of :mod:`geodax.data`.
-        batch_size: For arrays, the number of examples of a batch; None uses all data in every step.
-        num_data: Number of examples of a pass through a stream; None where the data tell it.
-
-    Raises:
-        TypeError, ValueError: If the data are neither, or the numbers do not fit.
+    Raises TypeError or ValueError if the data are neither, or the numbers do not fit.
     """
     is_stream = isinstance(data, Stream)
     if batch_size is not None and (is_stream or isinstance(data, Batches)):

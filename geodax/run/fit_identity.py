@@ -30,18 +30,10 @@ _STEPS = "length of the first steps"
 def fit_facts(
     key: PRNGKey, network: PyTree, data: PyTree, state: Any, learning_rate: Any, counts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the facts of a fit that are known before compilation, in the order of comparison.
+    """Return JSON-compatible facts of a fit that are known before compilation, in the order of comparison.
 
-    Args:
-        key: The PRNG key of the fit.
-        network: The initial network.
-        data: Training and validation data.
-        state: The initial state of the algorithm.
-        learning_rate: Of Adam, a number or a schedule; None if the optimiser or the algorithm has its own.
-        counts: Arguments that must be equal, by name.
-
-    Returns:
-        Facts by readable name, with JSON-compatible values.
+    ``learning_rate`` is that of Adam, None if the optimiser or the algorithm has its own; ``counts`` has arguments that
+    must be equal, by name.
     """
     return {
         **counts,
@@ -58,7 +50,7 @@ def start_facts(
     first_step: Callable[[PyTree], tuple[Any, Carry]],
     log_prior: Callable[[PyTree], Any] | None,
 ) -> dict[str, list[float]]:
-    """Return what the first step of a fit computes, at the initial network and near it.
+    """Return what the first step of a fit computes, at the initial network and near it, by readable name.
 
     In half precision, rounding differs too much between machines for a comparison.
 
@@ -68,9 +60,6 @@ def start_facts(
         fitted: From the state of the algorithm to the network.
         first_step: From a network to the state of the algorithm at it, and the carry after one step.
         log_prior: Log prior of the fit, whose scale is small beside that of the likelihood.
-
-    Returns:
-        Numbers by readable name.
     """
     leaves = [leaf for leaf in jax.tree.leaves((network, data)) if eqx.is_inexact_array(leaf)]
     if any(_tree.is_half(leaf) for leaf in leaves):
@@ -90,16 +79,7 @@ def start_facts(
 
 
 def require_same_facts(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path | None) -> None:
-    """Require equal facts of a checkpoint and of a fit.
-
-    Args:
-        there: Facts of the checkpoint.
-        here: Facts of the fit, from :func:`fit_facts`.
-        folder: The folder of the checkpoint.
-
-    Raises:
-        CheckpointError: If they differ.
-    """
+    """Raise CheckpointError unless the facts of a checkpoint are those of a fit, from :func:`fit_facts`."""
     for name, value in here.items():
         if name == "settings":
             _require_same_settings(there.get(name) or {}, value, folder)

@@ -88,12 +88,7 @@ class _Unread(BackendArray):
 def add_groups(folder: Path, groups: Mapping[str, xr.Dataset]) -> None:
     """Add groups to the store of a finished run; for its draws, add names and labels of their axes.
 
-    Args:
-        folder: The store.
-        groups: Datasets by name: further groups, and groups of draws whose variables are those of the store.
-
-    Raises:
-        StorageError: If they cannot be written. The draws are not changed.
+    Raises StorageError if they cannot be written; the draws are not changed.
     """
     try:
         facts, record = zarr_files.read_root(folder)
@@ -118,14 +113,8 @@ def add_groups(folder: Path, groups: Mapping[str, xr.Dataset]) -> None:
 def complete_store(store: str | Path | None, checkpoint: str | Path | None, groups: Mapping[str, xr.Dataset]) -> None:
     """Add groups to the store of a run of :func:`geodax.sample` that has ended; do nothing if it has none.
 
-    Args:
-        store: The argument of the run.
-        checkpoint: The argument of the run.
-        groups: See :func:`add_groups`.
-
-    Raises:
-        FolderInUseError: If another run uses the folder.
-        StorageError: If the groups cannot be written.
+    ``store`` and ``checkpoint`` are the arguments of the run. Raises FolderInUseError if another run uses the folder,
+    and StorageError if the groups cannot be written.
     """
     if store is not None:
         path = Path(store)
@@ -144,19 +133,13 @@ def read_groups(
     num_draws: int | None,
     read: Callable[[Path, Whole, tuple[str, ...], int], np.ndarray],
 ) -> dict[str, xr.Dataset]:
-    """Read the groups beside the draws.
+    """Read the groups beside the draws, without labels; raises ValueError for arrays that geodax has not written.
 
     Args:
         folder: The store.
         arrays: Checksums of the arrays by group and name, from the record.
         num_draws: Number of draws of each chain, in groups that have draws; None takes all.
         read: Reads an array on access: ``(folder, layout, checksums, index) -> array``.
-
-    Returns:
-        The datasets by name, without labels.
-
-    Raises:
-        ValueError: If an array is missing or truncated, or not one that geodax writes.
     """
     variables: dict[str, dict[str, Any]] = {}
     for path, checksum in arrays.items():
@@ -172,21 +155,16 @@ def read_groups(
 
 
 def remove_groups(folder: Path) -> None:
-    """Remove the groups beside the draws.
-
-    Args:
-        folder: The store; its record must not name them any more.
-    """
+    """Remove the groups beside the draws of a store, whose record must not name them any more."""
     for group in GROUPS:
         if (folder / group / "zarr.json").is_file():
             shutil.rmtree(folder / group)
 
 
 def labels_of(groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:
-    """The labels of axes as JSON: group -> axis -> data type and list. Numbers of chains and draws are left out.
+    """The labels of axes other than chain and draw as JSON: group -> axis -> data type and list.
 
-    Raises:
-        TypeError: If there are labels other than numbers, strings and dates.
+    Raises TypeError for labels other than numbers, strings and dates.
     """
     found = {
         group: {str(axis): _encoded(axis, np.asarray(of[axis])) for axis in of.indexes if axis not in ("chain", "draw")}
@@ -196,17 +174,9 @@ def labels_of(groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:
 
 
 def with_labels(groups: Mapping[str, xr.Dataset], labels: Any) -> dict[str, xr.Dataset]:
-    """Label the axes of datasets.
+    """Label the axes of datasets by the result of :func:`labels_of`; those of axes that a dataset lacks are left out.
 
-    Args:
-        groups: Datasets by name.
-        labels: The result of :func:`labels_of`; those of axes that a dataset lacks are left out.
-
-    Returns:
-        The datasets.
-
-    Raises:
-        ValueError, TypeError, OverflowError: If they are not labels of these axes.
+    Raises ValueError, TypeError or OverflowError if they are not labels of these axes.
     """
     return {
         group: of.assign_coords(

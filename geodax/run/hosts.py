@@ -176,17 +176,9 @@ def from_first(tree: PyTree) -> PyTree:
 
 
 def first_does(function: Callable[[], T], purpose: str) -> T | None:
-    """Let the first process call a function for all; if it fails, all end.
+    """Let the first process call a function for all, and return its result, None in the others; if it fails, all end.
 
-    Args:
-        function: The function to call.
-        purpose: Its purpose, for the messages of the others.
-
-    Returns:
-        The result of the function; None in the other processes.
-
-    Raises:
-        HostLostError: In the other processes, if the function failed; the first process raises the original error.
+    The first process raises the original error, the others HostLostError, which names the purpose.
     """
     if not is_several():
         return function()

@@ -49,25 +49,10 @@ def identity_of(
     keep: Callable[..., PyTree],
     split: Split | None = None,
 ) -> dict[str, Any]:
-    """Return the facts of a run, in the order of comparison.
+    """Return JSON-compatible facts of a run by readable name, in the order of comparison.
 
-    Args:
-        rng_key: The PRNG key of the run.
-        algorithm: Its sampler.
-        args: What its description's ``bind`` takes.
-        states: Initial states of the chains.
-        shapes: Shapes and dtypes of the recorded arrays.
-        num_warmup: Number of warm-up iterations.
-        num_chains: Number of chains.
-        thinning: Number of iterations between draws.
-        feed: Its batches, or None.
-        data: Data that the feed has loaded for the first iteration.
-        chain_keys: Keys of the chains.
-        keep: Function from a position to what is recorded.
-        split: How the positions are split over devices, or None; then what is recorded is compared by names and shapes.
-
-    Returns:
-        Facts by readable name, with JSON-compatible values.
+    ``args`` are what the ``bind`` of the sampler's description takes, ``data`` those of the feed for the first
+    iteration. Of positions that are split over devices, what is recorded is compared by names and shapes only.
     """
     recorded = {} if split is not None else _recorded(algorithm, keep, args, states.position)
     is_split = split is not None and bool(description_of(algorithm).arrays)
@@ -160,7 +145,7 @@ def _densities(
     def of_all(positions: Position, chain_keys: Array, data: PyTree) -> Array:
         def of_one(chain: tuple[Position, PRNGKey]) -> Array:
             position, key = chain
-            batch = None if feed is None else _batch(feed, data, key)
+            batch = None if feed is None else feed.of_chain(data, key)
             places = jax.tree.map(lambda *leaves: jnp.stack(leaves), position, beside(position))
             return jax.lax.map(lambda place: jnp.stack([f(place, batch).astype(float) for _, f in densities]), places)
 
@@ -227,7 +212,7 @@ def _first_step(
     def of_all(states: Any, chain_keys: Array, data: PyTree) -> list[Array]:
         def of_one(chain: tuple[Any, PRNGKey]) -> list[Array]:
             state, key = chain
-            batch = () if feed is None else (_batch(feed, data, key),)
+            batch = () if feed is None else (feed.of_chain(data, key),)
             state, info = algorithm.step(jax.random.fold_in(key, 0), state, *batch)
             found = map(jnp.asarray, jax.tree.leaves((state.position, info)))
             sizes = [
@@ -243,12 +228,6 @@ def _first_step(
     inputs = jax.device_put(inputs, jnp.zeros(()).sharding)
     found = compiled(of_all, *inputs, num_passes=1)(*inputs)
     return {"position or info after the first step": [number for leaf in found for number in _numbers(leaf)]}
-
-
-def _batch(feed: Feed, data: PyTree, chain_key: PRNGKey) -> PyTree:
-    """The batch of a chain in the first iteration."""
-    drawn = feed.draw(data, chain_key[None], jnp.int32(0), jnp.int32(0), None)
-    return drawn if feed.is_shared else jax.tree.map(lambda leaf: leaf[0], drawn)
 
 
 def _densities_in_place(

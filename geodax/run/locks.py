@@ -23,15 +23,11 @@ except ImportError:  # this system has no such locks
 
 @contextlib.contextmanager
 def exclusive(file: Path, folder: Path, purpose: str) -> Iterator[None]:
-    """Lock a folder for this run within the block.
+    """Lock a folder for this run within the block, by a file that is created if it is missing, and not removed.
 
     In a run of several processes under ``jax.distributed`` the first one holds the lock for all. File systems and
-    operating systems without such locks do not exclude other runs.
-
-    Args:
-        file: The file to lock; it is created with its folder if it is missing, and is not removed.
-        folder: The folder that it protects.
-        purpose: The purpose of the run, for messages: ``"keep checkpoints in"``.
+    operating systems without such locks do not exclude other runs. The purpose is for messages: ``"keep checkpoints
+    in"``.
 
     Raises:
         FolderInUseError: If another run holds the lock, in this process or another.
@@ -60,14 +56,7 @@ def beside(folder: Path) -> Path:
 
 
 def require_no_links(folder: Path) -> None:
-    """Require that a run does not write or remove anything through a symbolic link.
-
-    Args:
-        folder: A folder whose contents all belong to the run, or a file.
-
-    Raises:
-        StorageError: If it is a link, or it or one of its subfolders contains one.
-    """
+    """Raise StorageError if a folder or file of a run is or contains a symbolic link: the run would write elsewhere."""
     links = links_in(folder)
     if links:
         raise StorageError(

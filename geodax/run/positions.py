@@ -18,18 +18,9 @@ from geodax.run.store_layouts import dimension_names
 
 
 def position_variables(owner: str, tree: xr.DataTree, like: Position) -> dict[str, xr.DataArray]:
-    """Return the variables of a run's group ``posterior`` that hold the arrays of a position.
+    """Return the variables (chain, draw, ...) of the draws that hold the arrays of a position, by the leaves' names.
 
-    Args:
-        owner: Name used in error messages.
-        tree: The draws.
-        like: A position with the structure of the draws.
-
-    Returns:
-        A variable (chain, draw, ...) for each leaf, by the leaf's name.
-
-    Raises:
-        ValueError: If the draws do not have the structure of ``like``.
+    Raises ValueError if the draws do not have the structure of ``like``.
     """
     repeated = _tree.repeated_names(like)
     if repeated:
@@ -55,18 +46,9 @@ def position_variables(owner: str, tree: xr.DataTree, like: Position) -> dict[st
 
 
 def positions_at(variables: dict[str, xr.DataArray], like: Position, draws: Any) -> Position:
-    """Read positions with leading axes over chains and draws.
+    """Read positions at some draws, with leading axes over chains and draws, in the dtypes of ``like``.
 
-    Args:
-        variables: The result of :func:`position_variables`.
-        like: The same position.
-        draws: Slice or indices of the draws.
-
-    Returns:
-        Positions in the dtypes of ``like``.
-
-    Raises:
-        StorageError: If they cannot be read.
+    The variables are those of :func:`position_variables`. Raises StorageError if they cannot be read.
     """
 
     def read(variable: xr.DataArray, leaf: Array) -> Array:
@@ -82,19 +64,9 @@ def positions_at(variables: dict[str, xr.DataArray], like: Position, draws: Any)
 
 
 def split_positions_at(variables: dict[str, xr.DataArray], like: Position, draws: slice, split: Split) -> Position:
-    """Read positions onto the devices over which they are split, each device its own entries.
+    """Read positions onto the devices over which they are split, each device its own entries; see :func:`positions_at`.
 
-    Args:
-        variables: The result of :func:`position_variables`.
-        like: The same position.
-        draws: Slice of the draws.
-        split: How the position is split.
-
-    Returns:
-        Positions with one leading axis, on which the chains of one draw are adjacent, in the dtypes of ``like``.
-
-    Raises:
-        StorageError: If they cannot be read.
+    They have one leading axis, on which the chains of one draw are adjacent.
     """
 
     def read(variable: xr.DataArray, leaf: Array, place: NamedSharding) -> Array:

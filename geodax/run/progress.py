@@ -47,15 +47,7 @@ class RecentRate:
         self._iterations = self._seconds = 0.0
 
     def add(self, iterations: int, seconds: float) -> float:
-        """Add the last iterations.
-
-        Args:
-            iterations: Their number.
-            seconds: Their time.
-
-        Returns:
-            The rate.
-        """
+        """Add the last iterations and return the rate."""
         kept = math.exp(-seconds / _MEMORY)
         self._iterations = kept * self._iterations + iterations
         self._seconds = kept * self._seconds + seconds

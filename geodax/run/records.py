@@ -17,11 +17,7 @@ ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", 
 
 
 class OfData:
-    """A function that :func:`geodax.sample` records and that takes ``logdensity_args`` after the position.
-
-    Args:
-        function: Function ``(position, *logdensity_args) -> pytree``.
-    """
+    """A function ``(position, *logdensity_args) -> pytree`` that :func:`geodax.sample` records."""
 
     def __init__(self, function: Callable[..., PyTree]):
         self._function = function
@@ -58,17 +54,8 @@ def record_shapes(
 ) -> dict[str, dict[str, tuple]]:
     """Shapes and dtypes of the records of one iteration of one chain, by group and name.
 
-    Args:
-        step: The step of the sampler.
-        keep: Function from a position to what is recorded.
-        states: States with a leading chain axis.
-        feed: Batches, or None.
-        chain_keys: Keys of the chains.
-        data: Data of the feed.
-
-    Raises:
-        TypeError, ValueError: If ``keep`` returns something other than arrays of numbers with names of their own, or
-            ``step`` something other than a state like the one before and an info.
+    Raises TypeError or ValueError if ``keep`` returns something other than arrays of numbers with names of their own,
+    or ``step`` something other than a state like the one before and an info.
     """
 
     def checked(position: Position) -> PyTree:
@@ -91,10 +78,7 @@ def record_shapes(
         return kept
 
     def one(states, chain_keys, data):
-        batch = ()
-        if feed is not None:
-            drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
-            batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
+        batch = () if feed is None else (feed.of_chain(data, chain_keys[0]),)
         one_state = jax.tree.map(lambda x: x[0], states)
         returned = step(jax.random.key(0), one_state, *batch)
         _check_returned(one_state, returned)

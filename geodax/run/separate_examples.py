@@ -17,15 +17,9 @@ _CHANGE = 1e-3  # relative, beyond rounding
 
 
 def warn_if_examples_mix(algorithm: Sampler, batches: Any, feed: Feed, positions: Position) -> None:
-    """Compare the likelihoods of half a batch beside two different other halves.
+    """Compare the likelihoods of half a batch beside two different other halves, at the first of the initial positions.
 
     A batch of all data is not looked at: there the sum is a likelihood of the data whatever its terms are.
-
-    Args:
-        algorithm: The sampler.
-        batches: The batches, as given by the user.
-        feed: The feed made of them.
-        positions: Initial positions of the chains, of which the first is used.
     """
     log_likelihood, size = description_of(algorithm).log_likelihood, feed.batch_size
     if log_likelihood is None or not 2 <= size < getattr(algorithm, "num_data", 0):

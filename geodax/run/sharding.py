@@ -97,7 +97,7 @@ def as_mesh(
             mesh.
     """
     shape = devices.shape if isinstance(devices, Mesh) else {}
-    split = [name for name in _model_axes(devices) if shape[name] > 1]
+    split = [name for name in model_axes(devices) if shape[name] > 1]
     if isinstance(devices, Mesh):
         grid = _as_grid(owner, devices, is_split)
     elif devices is None:
@@ -141,14 +141,7 @@ def as_mesh(
 
 
 def device_list(owner: str, devices: Devices) -> list[Any]:
-    """The devices specified by an argument.
-
-    Args:
-        owner: Name of the caller, for messages.
-        devices: A number (the first devices of each process); ``"all"``; devices; a mesh.
-
-    Returns:
-        The devices.
+    """The devices of an argument: a number (the first ones of each process), ``"all"``, devices, or a mesh.
 
     Raises:
         TypeError: If ``devices`` has another type.
@@ -188,16 +181,7 @@ def device_list(owner: str, devices: Devices) -> list[Any]:
 def most_that_divide(owner: str, num_chains: int, devices: Sequence[Any]) -> list[Any]:
     """Choose as many devices as divide the number of chains, equally many from each process.
 
-    Args:
-        owner: Name of the caller, for messages.
-        num_chains: Number of chains.
-        devices: The devices to choose from, equally many from each process.
-
-    Returns:
-        Some of the devices.
-
-    Raises:
-        ValueError: If the chains cannot be divided evenly among the processes.
+    Raises ValueError if the chains cannot be divided evenly among the processes.
     """
     processes = jax.process_count()
     count = max((k for k in range(processes, len(devices) + 1, processes) if num_chains % k == 0), default=0)
@@ -214,15 +198,15 @@ def _first_of_each_process(devices: Sequence[Any], count: int) -> list[Any]:
     return [d for i in range(jax.process_count()) for d in [d for d in devices if d.process_index == i][:each]]
 
 
-def _model_axes(devices: Any) -> list[str]:
-    """The axes of a mesh over which parameters are split."""
-    names = devices.axis_names if isinstance(devices, Mesh) else ()
-    return [name for name in names if name not in (CHAIN_AXIS, DATA_AXIS)]
+def model_axes(mesh: Any) -> tuple[str, ...]:
+    """Names of the axes of a mesh over which parameters are split; none for other devices."""
+    names = mesh.axis_names if isinstance(mesh, Mesh) else ()
+    return tuple(name for name in names if name not in (CHAIN_AXIS, DATA_AXIS))
 
 
 def _as_grid(owner: str, mesh: Mesh, is_split: bool) -> np.ndarray:
     """The devices of a user's mesh as (chain, data, ...), with its other axes in their order."""
-    names, more = list(mesh.axis_names), _model_axes(mesh)
+    names, more = list(mesh.axis_names), model_axes(mesh)
     if not (is_split or {CHAIN_AXIS, DATA_AXIS, MODEL_AXIS}.intersection(names)):
         raise ValueError(
             f'{owner}: a mesh needs the axes "chain", "data" or "model", or several of them, as '

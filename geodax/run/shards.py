@@ -26,9 +26,7 @@ Box = tuple[tuple[int, int], ...]
 class Shards:
     """Draws (chain, draw, ...) in a buffer (draw, chain, ...) that is split over the devices of one or more processes.
 
-    Args:
-        buffer: The buffer.
-        num_draws: Number of its first draws that count.
+    Only the first ``num_draws`` draws of the buffer count.
     """
 
     def __init__(self, buffer: jax.Array, num_draws: int):
@@ -54,11 +52,7 @@ class Shards:
 
 
 class ShardedDraws:
-    """Draws of a run that is split over devices, in a folder that all processes see.
-
-    Args:
-        draws: The store of this process.
-    """
+    """Draws of a run that is split over devices, in a folder that all processes see."""
 
     def __init__(self, draws: ZarrDraws):
         self._draws = draws

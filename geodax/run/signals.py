@@ -38,18 +38,10 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 def interruptible(function: Callable[..., _T], *args: Any, **options: Any) -> _T:
-    """Call a long compiled function so that signals are handled while it runs.
+    """Call a long compiled function, which releases the GIL, so that signals are handled while it runs.
 
     Python handles signals in its main thread, between bytecode instructions. The main thread waits while another thread
     computes. If a handler raises, that thread is abandoned (:func:`is_computing`).
-
-    Args:
-        function: A function that releases the GIL, as those of NumPy and XLA do.
-        *args: Its positional arguments.
-        **options: Its keyword arguments.
-
-    Returns:
-        The result of the function.
     """
     if threading.current_thread() is not threading.main_thread():
         return function(*args, **options)
@@ -77,15 +69,9 @@ def interruptible(function: Callable[..., _T], *args: Any, **options: Any) -> _T
 
 
 def wait(arrays: Any, signals: Sequence[int], seconds: float = PATIENCE) -> bool:
-    """Wait for the results of a compiled program, for a limited time after a signal.
+    """Whether the results of a compiled program are ready, after waiting for a limited time after the first signal.
 
-    Args:
-        arrays: A pytree of JAX arrays.
-        signals: The signals so far, from :func:`stop_signals`.
-        seconds: Time to wait after the first of them.
-
-    Returns:
-        Whether the results are ready. If not, the program is abandoned (:func:`is_computing`).
+    If not, the program is abandoned (:func:`is_computing`). The signals are those of :func:`stop_signals`.
     """
     results: list[Any] = [array for array in jax.tree.leaves(arrays) if isinstance(array, jax.Array)]
 

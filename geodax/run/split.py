@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from geodax import _checks, _tree
 from geodax._types import PyTree
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, MODEL_AXIS, Part, axes_of
+from geodax.run.sharding import model_axes
 from geodax.sgmcmc.metrics.shampoo import LeafState
 
 Rules = Mapping[str, Sequence[Any]] | Callable[[str, tuple[int, ...]], Sequence[Any] | None] | None
@@ -195,16 +196,10 @@ def shardings(owner: str, position: PyTree, mesh: Mesh, rules: Rules = None) -> 
     return jax.tree.unflatten(jax.tree.structure(position), found)
 
 
-def model_axes(mesh: Mesh | None) -> tuple[str, ...]:
-    """Names of the axes over which parameters are split."""
-    return () if mesh is None else tuple(name for name in mesh.axis_names if name not in (CHAIN_AXIS, DATA_AXIS))
-
-
 def mesh_of(owner: str, position: PyTree) -> Mesh | None:
     """The mesh over which the arrays of a position are split, or None.
 
-    Raises:
-        ValueError: If they are split over different meshes, or in a way that has none.
+    Raises ValueError if they are split over different meshes, or in a way that has none.
     """
     meshes: dict[Any, str] = {}
     for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
@@ -234,14 +229,7 @@ def _knows_its_place(node: Any) -> bool:
 def split_of(owner: str, position: PyTree, mesh: Mesh, is_stacked: bool) -> Split:
     """The split that a position comes with, or that of the default rule if it is whole.
 
-    Args:
-        owner: Name of the caller, for messages.
-        position: The position.
-        mesh: The mesh of the run.
-        is_stacked: Whether the arrays have a leading chain axis.
-
-    Raises:
-        ValueError: If the position is split over other devices or axes than the mesh has.
+    Raises ValueError if the position is split over other devices or axes than the mesh has.
     """
     own = mesh_of(owner, position)
     names, leaves = _tree.leaf_names(position), jax.tree.leaves(position)

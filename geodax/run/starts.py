@@ -49,8 +49,7 @@ class Chains(NamedTuple):
 def drawn_positions(rng_keys: Array, position: Position | Callable[[PRNGKey], Position]) -> Position | Chains:
     """Call a ``position`` that is a function with each of the keys; others stay as they are.
 
-    Raises:
-        TypeError: If a leaf is not an array, or a network holds leaves other than arrays.
+    Raises TypeError if a leaf is not an array, or a network holds leaves other than arrays.
     """
     if not is_function(position):
         return _as_arrays(position)
@@ -75,17 +74,9 @@ def suggesting_stacked(start: Position | Chains, stacked: bool, num_chains: int)
 def placement(
     start: Position | Chains, stacked: bool, num_chains: int, devices: Devices, batch_size: int | None
 ) -> tuple[Mesh | None, Split | None]:
-    """The mesh of a run, and how its positions are split over it.
+    """The mesh of a run, None for the default device, and how its positions are split over it, None for whole ones.
 
-    Args:
-        start: Result of :func:`drawn_positions`.
-        stacked: Whether a position has the chain axis.
-        num_chains: Number of chains.
-        devices: As for :func:`geodax.run.sharding.as_mesh`; None takes the mesh over which the position is split.
-        batch_size: Number of examples of a batch, or None.
-
-    Returns:
-        The mesh, None for the default device; and the split, None for whole positions.
+    ``start`` is the result of :func:`drawn_positions`. If ``devices`` is None, a split position brings its mesh.
     """
     like = start.positions[0] if isinstance(start, Chains) else start
     own = mesh_of("sample", like)
@@ -102,8 +93,7 @@ def placement(
 def placed_args(algorithm: Sampler, args: tuple, split: Split | None) -> tuple:
     """What the sampler's ``bind`` takes, in its place: its own arrays, or arguments of the log density.
 
-    Raises:
-        ValueError: If its own arrays are split over devices, but not the position.
+    Raises ValueError if its own arrays are split over devices, but not the position.
     """
     arrays = description_of(algorithm).arrays
     if split is not None:
@@ -125,19 +115,9 @@ def starting_positions(
     key: Hashable = None,
     split: Split | None = None,
 ) -> Position:
-    """Expand the initial position to one position per chain, on the manifold.
+    """Expand the result of :func:`drawn_positions` to one position per chain, on the algorithm's manifold if any.
 
-    Args:
-        algorithm: The sampler; its manifold, if it has one, is used for the checks.
-        position: Result of :func:`drawn_positions`.
-        num_chains: Number of chains.
-        stacked: Whether ``position`` has the chain axis.
-        num_superchains: Number of initial positions that the chains share, in order; None for one per chain.
-        key: Key of the program, or None.
-        split: How the position is split over devices, or None.
-
-    Returns:
-        Positions with a leading chain axis.
+    Superchains share initial positions, in order.
 
     Raises:
         StartError: If a point is non-finite or off the manifold; the message names the leaf and the chain.
@@ -254,17 +234,7 @@ def starting_states(
 ) -> Any:
     """Initialise the states of all chains; external samplers whose init is random (as in BlackJAX) get a key per chain.
 
-    Args:
-        algorithm: The sampler.
-        positions: Positions with a leading chain axis.
-        chain_keys: Keys of the chains, from which the keys of the iterations are folded.
-        bound: From arguments of the log density to the sampler.
-        args: These arguments.
-        key: Key of the program, or None.
-        split: How the positions are split over devices, or None.
-
-    Returns:
-        States with a leading chain axis.
+    ``bound`` maps arguments of the log density to the sampler.
     """
     pinned = (lambda states: states) if split is None else (lambda states: split.pinned(states, CHAIN_AXIS))
     if isinstance(algorithm, SamplingAlgorithm) or "rng_key" not in _parameters(algorithm.init):
@@ -283,11 +253,7 @@ def starting_states(
 
 
 def check_step(algorithm: Sampler, has_batches: bool) -> None:
-    """Require a step with arguments key, state and, if there are batches, batch.
-
-    Raises:
-        TypeError: If it requires other arguments.
-    """
+    """Raise TypeError unless a step has the arguments key, state and, if there are batches, batch."""
     needed = [
         name
         for name, parameter in _parameters(algorithm.step).items()
@@ -312,15 +278,9 @@ def _parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
 
 
 def check_states(states: Any, split: Split | None = None) -> None:
-    """Require a finite density and gradient at the initial positions.
+    """Raise StartError, which names chain and leaf, unless density and gradient are finite at the initial positions.
 
-    Args:
-        states: The sampler's states, with a leading chain axis.
-        split: How the positions are split over devices, or None.
-
-    Raises:
-        TypeError: If the states have no position.
-        StartError: If one is non-finite; the message names the chain and, for a gradient, the leaf.
+    Raises TypeError if the states have no position.
     """
     if not hasattr(states, "position"):
         raise TypeError(
@@ -360,8 +320,7 @@ def check_states(states: Any, split: Split | None = None) -> None:
 def is_function(position: Any) -> bool:
     """Whether to call ``position``: a callable network is a position if its leaves are all arrays.
 
-    Raises:
-        TypeError: If it is ambiguous: callable, with arrays and other leaves.
+    Raises TypeError if it is ambiguous: callable, with arrays and other leaves.
     """
     if not callable(position) or _is_wrapped(position):
         return callable(position)

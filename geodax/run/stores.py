@@ -39,19 +39,7 @@ def draws_of(
     *,
     is_own: bool = False,
 ) -> DrawStore:
-    """Open the storage of the draws of a run; every process must call this.
-
-    Args:
-        store: The folder, or None for memory.
-        shapes: For each group, name -> (shape without chain and draw, dtype).
-        num_chains: Number of chains.
-        num_draws: Number of draws to allocate.
-        num_kept: Number of draws at the start that the folder must already hold.
-        split: How positions are split over devices, or None.
-        is_own: Whether other draws in the folder belong to this run, and are removed.
-
-    Returns:
-        The storage.
+    """Open the storage of the draws of a run, :class:`ZarrDraws` or others; every process must call this.
 
     Raises:
         ValueError: If the draws do not fit, or no process has a chunk of the store on its devices.

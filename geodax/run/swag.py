@@ -231,15 +231,7 @@ def swag(
 
 
 def collected_moments(positions: PyTree, rank: int) -> Moments:
-    """Compute mean, standard deviations and columns of networks on a path.
-
-    Args:
-        positions: Networks, along the first axis in the order of the path.
-        rank: Number of columns.
-
-    Returns:
-        The moments.
-    """
+    """Compute mean, standard deviations and ``rank`` columns of networks along the first axis, in the path's order."""
 
     def running(leaf: Array) -> Float[Array, "T ..."]:
         # relative to the first network, so that no digits are lost

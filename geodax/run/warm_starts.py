@@ -14,15 +14,7 @@ GROUP = "adaptation"
 
 
 def adapted_values(states: Any, fields: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The values that warm-up has tuned.
-
-    Args:
-        states: States with a leading chain axis.
-        fields: Names of the fields of a state that warm-up writes.
-
-    Returns:
-        Arrays with a leading chain axis, by name.
-    """
+    """The values of the fields of states that warm-up has tuned, by name, with a leading chain axis."""
     return {
         name: np.asarray(leaf)
         for field in fields
@@ -41,12 +33,10 @@ def as_dataset(values: Mapping[str, np.ndarray]) -> xr.Dataset:
 
 
 def with_adapted(states: Any, fields: tuple[str, ...], earlier: Any) -> Any:
-    """Replace the tuned values of states by those of an earlier run.
+    """Replace the tuned fields of states, with a leading chain axis, by those of an earlier run.
 
-    Args:
-        states: States with a leading chain axis. Chain i takes the values of the earlier chain i, modulo their number.
-        fields: Names of the fields of a state that warm-up writes.
-        earlier: The result of the earlier run, its opened store, or the group ``adaptation`` of either.
+    ``earlier`` is its result, its opened store, or the group ``adaptation`` of either. Chain i takes the values of the
+    earlier chain i, modulo their number.
 
     Raises:
         TypeError: If it is not a result of :func:`geodax.sample`, or this sampler tunes nothing.

@@ -44,34 +44,14 @@ _LARGEST_LENGTH = 2**40
 
 
 def read_layouts(folder: Path) -> dict[str, Layout]:
-    """Read the layouts of the variables of a store.
-
-    Args:
-        folder: The store.
-
-    Returns:
-        The layouts by group and name.
-
-    Raises:
-        ValueError: If there is anything that geodax does not write.
-    """
+    """Read the layouts of the variables of a store; raises ValueError for what geodax does not write."""
     names = re.compile(rf"({'|'.join(GROUPS)})/(?!(?:chain|draw)/)[^/]+(?=/{re.escape(_DESCRIPTION)}$)")
     paths = [found[0] for file in _files(folder) if (found := names.match(file))]
     return {path: _layout(folder, path) for path in paths}
 
 
 def read_root(folder: Path) -> tuple[dict[str, Any], Record]:
-    """Read the facts about the run, and the record of a store.
-
-    Args:
-        folder: The store.
-
-    Returns:
-        The facts and the record.
-
-    Raises:
-        ValueError: If they are damaged.
-    """
+    """Read the facts about the run, and the record of a store; raises ValueError if they are damaged."""
     if not (folder / _DESCRIPTION).is_file():
         raise ValueError(f"there is no {_DESCRIPTION}, which a store of Zarr format 3 has")
     root = read_json(folder / _DESCRIPTION)
@@ -83,24 +63,12 @@ def read_root(folder: Path) -> tuple[dict[str, Any], Record]:
 
 
 def write_root(folder: Path, attributes: Mapping[str, Any], record: Record) -> None:
-    """Write facts about the run and the record atomically.
-
-    Args:
-        folder: The store.
-        attributes: The facts; JSON.
-        record: The record.
-    """
+    """Write JSON-compatible facts about the run and the record atomically."""
     write_json(folder / _DESCRIPTION, _GROUP | {"attributes": {**attributes, _RECORD: str(record)}})
 
 
 def write_layouts(folder: Path, layouts: Mapping[str, Layout], num_draws: int) -> None:
-    """Write the descriptions of variables, allocated for ``num_draws`` draws, and of their groups and coordinates.
-
-    Args:
-        folder: The store.
-        layouts: The variables by group and name.
-        num_draws: Number of draws of each chain.
-    """
+    """Write the descriptions of variables, allocated for ``num_draws`` draws, and of their groups and coordinates."""
     for layout in layouts.values():
         write_json(folder / layout.path / _DESCRIPTION, layout.description(num_draws))
     num_chains = {path.split("/")[0]: layout.num_chains for path, layout in layouts.items()}
@@ -120,14 +88,7 @@ def write_group(folder: Path) -> None:
 def check_chunks(folder: Path, layouts: Mapping[str, Layout], record: Record, num_draws: int) -> None:
     """Check that all chunks of the first draws exist, with the expected size and the contents of the last write.
 
-    Args:
-        folder: The store.
-        layouts: The variables by group and name.
-        record: The record of the store.
-        num_draws: Number of draws, counted from the first one.
-
-    Raises:
-        ValueError: If a chunk is missing or replaced, or the record is of other variables.
+    Raises ValueError if a chunk is missing or replaced, or the record is of other variables.
     """
     if layouts.keys() != record.checksums.keys():
         wrong = sorted(layouts.keys() ^ record.checksums.keys())[0]
@@ -149,17 +110,7 @@ def last_checksum(folder: Path, layout: Chunked, index: int) -> str:
 def read_chunk(folder: Path, layout: Chunked, index: int, checksums: tuple[str, ...] = ()) -> np.ndarray:
     """Read a whole chunk, including entries after the last written draw.
 
-    Args:
-        folder: The store.
-        layout: The variable.
-        index: Number of the chunk.
-        checksums: Checksums of the chunks of the variable, if known.
-
-    Returns:
-        An array of the chunk's shape.
-
-    Raises:
-        ValueError: If the chunk is missing or damaged.
+    Raises ValueError if the chunk is missing or damaged, or not the one with the checksum, where these are known.
     """
     with _opened(folder, layout, index) as file:
         numbers, checksum = file.read(layout.chunk_bytes - CHECKSUM_BYTES), file.read(CHECKSUM_BYTES)
@@ -170,28 +121,14 @@ def read_chunk(folder: Path, layout: Chunked, index: int, checksums: tuple[str, 
 
 
 def write_chunk(folder: Path, layout: Chunked, index: int, numbers: np.ndarray) -> str:
-    """Write a chunk atomically and return its checksum.
-
-    Args:
-        folder: The store.
-        layout: The variable.
-        index: Number of the chunk.
-        numbers: An array of the chunk's shape.
-
-    Returns:
-        The checksum, as in the record.
-    """
+    """Write a chunk atomically and return its checksum, as in the record."""
     raw = _with_checksum(numbers)
     _write(folder / layout.file(index), raw)
     return raw[-CHECKSUM_BYTES:].hex()
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove temporary files of a process that was killed while writing.
-
-    Args:
-        folder: The store.
-    """
+    """Remove temporary files of a process that was killed while writing."""
     for file in _files(folder):
         if re.search(r"\.[0-9a-f]{32}\.partial$", file):
             (folder / file).unlink()

@@ -25,16 +25,8 @@ from geodax.vi.modules import Rows
 def apply_network(network: Any, x: Array) -> Array:
     """Apply a network to the rows of ``x``; a network with random weights draws new weights for each row.
 
-    Args:
-        network: A function of one example.
-        x: Examples, one per row.
-
-    Returns:
-        The outputs, one per row.
-
-    Raises:
-        TypeError: If the network is not callable, or the call fails and its modules have lost fields to
-            ``equinox.partition``. If the call succeeds in spite of that, there is a UserWarning.
+    Raises TypeError if the network is not callable, or the call fails and its modules have lost fields to
+    ``equinox.partition``. If the call succeeds in spite of that, there is a UserWarning.
     """
     if not callable(network):
         raise TypeError(
@@ -64,14 +56,9 @@ def _advice(lost: list[str]) -> str:
 
 
 def lost_fields(network: PyTree) -> list[str]:
-    """List the fields of modules that are None although their annotation does not allow it.
+    """List the fields of modules that are None although their annotation does not allow it, with their paths.
 
-    Args:
-        network: A network.
-
-    Returns:
-        Names of the fields, with their paths; none if a leaf is not a real or complex array, since a partition would
-        have taken it out as well.
+    There are none if a leaf is not a real or complex array, since a partition would have taken it out as well.
     """
     is_partition = all(
         hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(network)

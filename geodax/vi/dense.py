@@ -33,16 +33,9 @@ def nodes_of(network: PyTree) -> tuple[list[Any], Any]:
 
 
 def places_of(owner: str, network: PyTree, where: Callable[[Any], Any] | None) -> tuple[int, ...]:
-    """Return the places of dense layers among the nodes of a network.
+    """Return the places of dense layers among the nodes of a network, by default of all :class:`equinox.nn.Linear`.
 
-    Args:
-        owner: Name for messages.
-        network: The network.
-        where: Selects a layer or several; None for all :class:`equinox.nn.Linear`.
-
-    Raises:
-        TypeError: If the selection has anything but dense layers of the network.
-        ValueError: If there is no dense layer.
+    Raises TypeError if the selection has anything but dense layers of the network, and ValueError if there is none.
     """
     dense = {i: node for i, node in enumerate(nodes_of(network)[0]) if is_dense(node) and has_weight(node)}
     places = tuple(dense)
@@ -110,13 +103,8 @@ def require_one_call(
 ) -> None:
     """Raise ValueError unless each of some layers is called with one input for an example, and TypeError for a part.
 
-    Args:
-        owner: Name for the message.
-        network: The network.
-        places: Places of the layers among its nodes.
-        call: ``(network, *args) -> outputs`` for one example.
-        *args: Arrays, or their shapes and dtypes.
-        in_batch: Whether the call is of a batch of one example.
+    ``call`` is ``(network, *args) -> outputs`` for one example, or with ``in_batch`` for a batch of one, from arrays or
+    their shapes and dtypes.
     """
     chosen = layers_at(network, places)
     try:

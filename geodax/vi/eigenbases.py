@@ -43,14 +43,7 @@ class LayerState(NamedTuple):
 def first_layer(
     matrix: Float[Array, "o i"], columns: Float[Array, " i"], curvature: float, mesh: Mesh | None
 ) -> LayerState:
-    """Return the state before the first step.
-
-    Args:
-        matrix: The layer's matrix.
-        columns: The prior's standard deviation of each column.
-        curvature: Initial curvature of the mean loss of an example.
-        mesh: The mesh over which the network is split, or None.
-    """
+    """Return the state before the first step, from the prior's deviation of each column and the initial curvature."""
 
     def first(matrix: Array, columns: Array) -> LayerState:
         left, right = (jnp.eye(size, dtype=matrix.dtype) for size in matrix.shape)

@@ -90,32 +90,26 @@ class DiagonalGaussian(AbstractGaussian):
 
     @property
     def location(self) -> Float[Array, "*batch D"]:
-        """The mean."""
         return self.mean
 
     def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
-        """Draw one vector."""
         return self.mean + jnp.exp(self.log_scale) * normal(key, self.mean.shape, self.mean.dtype)
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
-        """Compute the log density at a vector."""
         wide, z = _tree.widened((self, z))
         whitened = (z - wide.mean) * jnp.exp(-wide.log_scale)
         return jnp.sum(-0.5 * whitened**2 - wide.log_scale - 0.5 * _LOG_2PI, axis=-1)
 
     def kl(self, prior_variance: Any = 1.0, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the exact divergence."""
         wide = _tree.widened(self)
         square = wide.mean**2 + jnp.exp(2.0 * wide.log_scale)
         variance = jnp.asarray(prior_variance, wide.mean.dtype)
         return 0.5 * jnp.sum(square / variance - 1.0 - 2.0 * wide.log_scale + jnp.log(variance))
 
     def covariance(self) -> Float[Array, "*batch D D"]:
-        """Return the diagonal matrix of variances."""
         return _diagonal(jnp.exp(2.0 * self.log_scale))
 
     def root(self) -> Float[Array, "*batch D k"]:
-        """Return the diagonal matrix of standard deviations."""
         return _diagonal(jnp.exp(self.log_scale))
 
 
@@ -134,32 +128,26 @@ class FullGaussian(AbstractGaussian):
 
     @property
     def location(self) -> Float[Array, "*batch D"]:
-        """The mean."""
         return self.mean
 
     def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
-        """Draw one vector."""
         noise = normal(key, self.mean.shape, self.mean.dtype)
         return self.mean + (self.root() @ noise[..., None])[..., 0]
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
-        """Compute the log density at a vector."""
         wide, z = _tree.widened((self, z))
         whitened = solve_lower(wide.root(), (z - wide.mean)[..., None])[..., 0]
         return jnp.sum(-0.5 * whitened**2 - wide.log_diagonal - 0.5 * _LOG_2PI, axis=-1)
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the exact divergence."""
         wide = _tree.widened(self)
         return _kl(jnp.sum(wide.root() ** 2), wide.mean, 2.0 * jnp.sum(wide.log_diagonal), prior_variance)
 
     def covariance(self) -> Float[Array, "*batch D D"]:
-        """L L^T."""
         root = self.root()
         return root @ jnp.swapaxes(root, -1, -2)
 
     def root(self) -> Float[Array, "*batch D k"]:
-        """L."""
         return jnp.tril(self.lower, -1) + _diagonal(jnp.exp(self.log_diagonal))
 
 
@@ -178,11 +166,9 @@ class LowRankGaussian(AbstractGaussian):
 
     @property
     def location(self) -> Float[Array, "*batch D"]:
-        """The mean."""
         return self.mean
 
     def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
-        """Draw one vector."""
         key_own, key_shared = jax.random.split(key)
         shape, dtype = self.mean.shape, self.mean.dtype
         shared = normal(key_shared, (*shape[:-1], self.factor.shape[-1]), dtype)
@@ -238,11 +224,9 @@ class Point(AbstractFamily):
 
     @property
     def location(self) -> Float[Array, "*batch D"]:
-        """The vector."""
         return self.value
 
     def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
-        """The vector."""
         return self.value
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:

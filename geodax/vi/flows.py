@@ -99,7 +99,6 @@ class Flowed(AbstractFamily):
         return self.push(self.base.location)[0]
 
     def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
-        """Draw one vector."""
         return self.push(self.base.sample(key))[0]
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:

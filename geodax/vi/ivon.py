@@ -76,16 +76,7 @@ class NewtonStep(NamedTuple):
     def __call__(
         self, state: Diagonal, gradient: PyTree, noise: PyTree, variance: Any, rate: Array, t: Array
     ) -> Diagonal:
-        """Return the state after a step.
-
-        Args:
-            state: The state.
-            gradient: Gradient of the mean loss of the batch at the drawn parameters.
-            noise: Standard normal noise of the draw.
-            variance: Variance of the prior.
-            rate: Learning rate.
-            t: Number of the step, from 1.
-        """
+        """Return the state after step t, from 1, with the gradient of the mean loss at parameters drawn with noise."""
         deviation, structure = self.deviation(state, variance), jax.tree.structure(state.mean)
         trees = (*state, gradient, noise, deviation, variance)
         moved = [self._moved(rate, t, *leaves) for leaves in zip(*map(jax.tree.leaves, trees), strict=True)]
@@ -181,14 +172,7 @@ def ivon(
         noise = jax.lax.optimization_barrier(q.noise(key, mean))
         w = rounded(jax.tree.map(lambda m, s, e: m + s * e, mean, deviation, noise), q.family.location)
 
-        def of_part(part: PyTree, position: PyTree) -> tuple[Array, tuple[PyTree]]:
-            def value(position: PyTree) -> Array:
-                return jnp.mean(_tree.widened(log_likelihood(position, own_examples(part))))
-
-            found, gradient = value_and_gradient(value, part, position)
-            return found, (_tree.widened(gradient),)
-
-        value, (gradient,) = gradients_over_parts(of_part, batch, q.position(w))
+        value, gradient = mean_and_gradient(log_likelihood, batch, q.position(w))
         of_mean, of_points = q.arranged(gradient)
         count = state.count + 1
         diagonal = stepped(state.diagonal, _tree.scale(-1.0, of_mean), noise, variance, rates(iteration), count)
@@ -212,6 +196,22 @@ def newton_step(owner: str, num_data: int, beta1: float, beta2: float, clip: flo
     )
     clip = None if clip is None else _checks.number(owner, "clip", clip, above=0.0)
     return NewtonStep(num_data, beta1, beta2, clip)
+
+
+def mean_and_gradient(
+    log_likelihood: Callable[[Any, PyTree], Array], batch: PyTree, position: PyTree
+) -> tuple[Array, PyTree]:
+    """Return the mean log likelihood of the examples of a batch, and its gradient, in at least single precision."""
+
+    def of_part(part: PyTree, position: PyTree) -> tuple[Array, tuple[PyTree]]:
+        def value(position: PyTree) -> Array:
+            return jnp.mean(_tree.widened(log_likelihood(position, own_examples(part))))
+
+        found, gradient = value_and_gradient(value, part, position)
+        return found, (_tree.widened(gradient),)
+
+    value, (gradient,) = gradients_over_parts(of_part, batch, position)
+    return value, gradient
 
 
 def schedule_of(rate: float | Schedule) -> Schedule:

@@ -90,7 +90,6 @@ class KroneckerOver(AbstractWhole):
     prior_variance: tuple[float, ...] = eqx.field(static=True)
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
-        """Call the network with drawn arrays, or with the means."""
         network: Any = self.network if key is None else self.sample(key)
         return network(x)
 
@@ -100,7 +99,6 @@ class KroneckerOver(AbstractWhole):
         return self.network
 
     def sample(self, key: PRNGKey) -> Position:
-        """Draw a network."""
         keys = jax.random.split(key, len(self.layers) + 1)
         matrices = [layer.sample(keys[i]) for i, layer in enumerate(self.layers)]
         rest = None if self.rest is None else self.rest.sample(keys[-1])
@@ -162,7 +160,7 @@ def assembled(
     Args:
         network: The network.
         places: Places of layers among its nodes.
-        matrices: Matrices of these layers; fewer leave the layers as they are.
+        matrices: Matrices of these layers; none leave the layers as they are.
         is_rest: Whether an array outside the layers has a posterior.
         rest: Entries of the arrays that have one.
         points: The arrays that have none; None leaves them as they are.

@@ -89,7 +89,6 @@ class Seeded(AbstractStandIn):
     key: PRNGKey
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
-        """Call the module."""
         return self.layer(x, key=self.key if key is None else key)
 
 
@@ -121,8 +120,7 @@ class Rows(eqx.Module):
     def rows(self, x: Array) -> Array:
         """Return the outputs for the rows of x, with different weights for each row.
 
-        Raises:
-            ValueError: If a module that draws its output at one input is applied several times to a row.
+        Raises ValueError if a module that draws its output at one input is applied several times to a row.
         """
         keys = jax.random.split(self.key, self.num_shares * x.shape[0])
         if self.share is not None:
@@ -139,8 +137,7 @@ class Rows(eqx.Module):
     def jointly(self, x: Array, apply: Callable[[Any, Array], Any]) -> Any:
         """Return ``apply(network, x)`` with the same weights for all rows of x, as one function.
 
-        Raises:
-            ValueError: If a module that has no weights to draw is called several times.
+        Raises ValueError if a module that has no weights to draw is called several times.
         """
         if _has_joint(self.network):
             _require_one_use(self.network, _uses(self.network, apply, x), is_function=True)
@@ -200,15 +197,7 @@ def is_local(node: object) -> TypeGuard[AbstractLocal]:
 
 
 def require_network(owner: str, network: PyTree) -> None:
-    """Raise TypeError for a plain position: arrays without any module that has a posterior or can be called.
-
-    Args:
-        owner: Name used in the error message.
-        network: The argument to check.
-
-    Raises:
-        TypeError: If ``network`` is a plain position.
-    """
+    """Raise TypeError for a plain position: arrays without any module that has a posterior or can be called."""
     nodes = jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, eqx.Module))
     if not callable(network) and not any(isinstance(node, eqx.Module) for node in nodes):
         raise TypeError(
@@ -316,9 +305,6 @@ def uses(
         is_marked: Which nodes are wanted.
         call: ``(network, *args) -> outputs`` for one example.
         *args: Arrays, or their shapes and dtypes.
-
-    Returns:
-        The uses of the modules that are called.
     """
     nodes, structure = jax.tree.flatten(network, is_leaf=is_node)
     if not any(map(is_marked, nodes)):

@@ -88,16 +88,9 @@ def adam(learning_rate: Schedule, *, beta1: float = 0.9, beta2: float = 0.999, e
 
 
 def rounded(wide: PyTree, like: PyTree) -> PyTree:
-    """Round parameters kept in single precision to the half-precision dtypes of the arrays they represent.
+    """Round parameters kept in single precision to the half-precision dtypes of the arrays (or dtypes) they represent.
 
     Steps are often smaller than half a unit in the last place in half precision and would be lost by direct addition.
-
-    Args:
-        wide: The parameters in single precision.
-        like: Arrays or their dtypes, leaf by leaf.
-
-    Returns:
-        ``wide``, rounded where ``like`` has less than single precision.
     """
 
     def leaf(a: Array, kind: Any) -> Array:
@@ -110,20 +103,10 @@ def rounded(wide: PyTree, like: PyTree) -> PyTree:
 def update_function(
     owner: str, optimizer: Optimizer, params: PyTree
 ) -> Callable[[PyTree, Any, PyTree, Scalar], tuple[PyTree, Any]]:
-    """Return an optimiser's update function, with the extra arguments it needs.
+    """Return an optimiser's ``(gradients, state, params, value) -> (updates, state)``, with the arguments it needs.
 
-    Optax optimisers with extra arguments receive ``value``, the loss, and ``grad``.
-
-    Args:
-        owner: Name used in error messages.
-        optimizer: The optimiser.
-        params: Arrays like those to be optimised.
-
-    Returns:
-        ``(gradients, state, params, value) -> (updates, state)``.
-
-    Raises:
-        TypeError: If it requires other arguments, as a line search requires ``value_fn``.
+    Optax optimisers with extra arguments receive ``value``, the loss, and ``grad``. Raises TypeError for others, as a
+    line search requires ``value_fn``.
     """
     extra = _extra_arguments(optimizer.update)
 

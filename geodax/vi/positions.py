@@ -24,13 +24,7 @@ NOISE, SPACINGS = "*log_noise", "*log_spacings"
 def require_free(owner: str, position: Position) -> None:
     """Raise unless the parameters of a position are free real arrays, to which steps and noise can be added.
 
-    Args:
-        owner: Name of the caller, for the message.
-        position: A network or any other position, with or without a posterior.
-
-    Raises:
-        TypeError: If an array is complex.
-        ValueError: If parameters lie on a manifold.
+    Raises TypeError for complex arrays, and ValueError for parameters on a manifold.
     """
     for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
         if eqx.is_inexact_array(leaf) and jnp.iscomplexobj(leaf):
@@ -54,16 +48,8 @@ def require_free(owner: str, position: Position) -> None:
 def same_positions(owner: str, network: PyTree) -> Callable[[PyTree], None]:
     """Check a position to which a method adds a posterior, and return the check of the one it starts from.
 
-    Args:
-        owner: Name of the method, for messages.
-        network: The position of which the method is made.
-
-    Returns:
-        A function that raises unless its argument has the same arrays.
-
-    Raises:
-        TypeError: If the position already has posteriors, or an array is complex.
-        ValueError: If parameters lie on a manifold.
+    The latter raises unless its argument has the same arrays. Raises TypeError if the position already has posteriors
+    or a complex array, and ValueError if parameters lie on a manifold.
     """
 
     def require_plain(network: PyTree) -> None:
@@ -106,12 +92,7 @@ def prior_variances_of(
 ) -> tuple[float, ...]:
     """Return the variance of the normal prior of each array of a position but the points.
 
-    Args:
-        owner: Name of the caller, for messages.
-        position: The position.
-        points: Shell patterns of the paths of parameters without prior.
-        prior_variance: The variance of every array without ``priors``.
-        priors: A :class:`geodax.nn.Priors` of normal distributions with mean 0, or None.
+    It is that of ``priors``, a :class:`geodax.nn.Priors` of normal distributions with mean 0, or one number for all.
     """
     is_point = are_points(position, points)
     if priors is None:
@@ -242,7 +223,6 @@ class GaussianOver(AbstractWhole):
                 )
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
-        """Call the position with sampled arrays, or with the means."""
         position: Any = self.mean if key is None else self.sample(key)
         return position(x)
 
@@ -252,7 +232,6 @@ class GaussianOver(AbstractWhole):
         return self.position(self.family.location)
 
     def sample(self, key: PRNGKey) -> Position:
-        """Draw a position."""
         return self.position(self.family.sample(key))
 
     def log_prob(self, position: Position) -> Scalar:

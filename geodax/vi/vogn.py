@@ -26,8 +26,9 @@ import jax.numpy as jnp
 
 from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree, Schedule
-from geodax.data.parts import gradients_over_parts, own_examples, scattered, value_and_gradient, whole
+from geodax.data.parts import gradients_over_parts, own_examples, scattered, whole
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
+from geodax.vi.ivon import mean_and_gradient
 from geodax.vi.positions import NOISE, GaussianOver, same_positions
 
 
@@ -117,17 +118,10 @@ def vogn(
             square = jax.tree.map(lambda g: jnp.mean(g * g, axis=0), gradients)
             return jnp.mean(values), (scattered(part, mean), scattered(part, square))
 
-        def of_mean(part: PyTree, position: PyTree) -> tuple[Array, tuple[PyTree]]:
-            def mean_of(position: PyTree) -> Array:
-                return jnp.mean(_tree.widened(log_likelihood(position, own_examples(part))))
-
-            found, gradient = value_and_gradient(mean_of, part, position)
-            return found, (_tree.widened(gradient),)
-
         if per_example:
             value, (gradient, square) = gradients_over_parts(averages, batch, position, position)
         else:
-            value, (gradient,) = gradients_over_parts(of_mean, batch, position)
+            value, gradient = mean_and_gradient(log_likelihood, batch, position)
             square = jax.tree.map(lambda g: g * g, gradient)
         first, square = q.arranged(gradient), q.arranged(square)
         first = jax.tree.map(lambda g: -g, first)

@@ -98,7 +98,7 @@ def test_life_of_a_unit_network(table, tmp_path, capsys):
         (["--target", "constant"], "no numeric column 'constant' that varies"),
         (["--target", "response", "--columns", "response"], "Add columns to predict it from"),
         (["--target", "response", "--columns", "dose", "--bias", "separate"], "only a sign"),
-        (["--target", "response", "--weights", "round"], "'unit' or 'free'"),
+        (["--target", "response", "--weights", "round"], "must be one of"),
     ],
 )
 def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):

@@ -210,8 +210,8 @@ def test_posterior_again(fitted, problem):
     ("options", "change", "words"),
     [
         ({"n_hidden": 0}, lambda x, y: (x, y), "n_hidden"),
-        ({"weights": "spherical"}, lambda x, y: (x, y), "'unit' or 'free'"),
-        ({"bias": "none"}, lambda x, y: (x, y), "'joint' or 'separate'"),
+        ({"weights": "spherical"}, lambda x, y: (x, y), "weights must be one of"),
+        ({"bias": "none"}, lambda x, y: (x, y), "bias must be one of"),
         ({"bias": "separate"}, lambda x, y: (x, y), "only a sign"),
         ({"noise_scale": 0.0}, lambda x, y: (x, y), "noise_scale"),
         ({}, lambda x, y: (x, 0 * y + 7), "7 in all rows"),

@@ -163,7 +163,7 @@ def test_sets_of_a_case_by_hand():
     assert sets.threshold == pytest.approx(0.8)
     np.testing.assert_array_equal(sets.members, [[True, True, False], [False, False, False]])
     assert prediction_sets(p, y, new, coverage=0.9).members.all()
-    with pytest.raises(ValueError, match="'aps' or 'lac'"):
+    with pytest.raises(ValueError, match="score must be one of"):
         prediction_sets(p, y, new, score="raps")
     with pytest.raises(ValueError, match="or neither"):
         prediction_intervals(y, y, y, scale=y)

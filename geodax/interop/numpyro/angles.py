@@ -116,16 +116,13 @@ class AngleTransform(Transform):
 
     @property
     def domain(self) -> constraints.Constraint:
-        """Vectors."""
         return constraints.real_vector
 
     @property
     def codomain(self) -> constraints.Constraint:
-        """Orthonormal matrices."""
         return stiefel(self.chart.n, self.chart.p, chart=self.chart)
 
     def __call__(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch n p"]:
-        """The matrix of the angles."""
         return over_leading_axes(self.chart.compose, 1)(x)
 
     def _inverse(self, y: Float[Array, "*batch n p"]) -> Float[Array, "*batch d"]:
@@ -141,19 +138,15 @@ class AngleTransform(Transform):
         return angle_log_volume(x, self.chart.n, self.chart.p)
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """From ``(..., d)`` to ``(..., n, p)``."""
         return (*shape[:-1], *self.chart.shape)
 
     def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """From ``(..., n, p)`` to ``(..., d)``."""
         return (*shape[:-2], num_angles(*self.chart.shape))
 
     def eq(self, other: object, static: bool = False) -> Any:
-        """Whether the other has the same chart."""
         return isinstance(other, AngleTransform) and bool(eqx.tree_equal(self.chart, other.chart))
 
     def tree_flatten(self) -> Any:
-        """As a pytree: the arrays of the chart."""
         return (self.chart,), (("chart",), {})
 
 

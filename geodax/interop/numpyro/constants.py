@@ -72,15 +72,9 @@ def _of_components(parts: list[LeftOut | None]) -> LeftOut | None:
 
 
 def require_constant(owner: str, names: Mapping[str, str], places: list[Mapping[str, Any]]) -> None:
-    """Raise for sites whose left-out constants differ between places, or between components of a mixture.
+    """Raise ValueError for sites whose left-out constants differ between places, or between components of a mixture.
 
-    Args:
-        owner: Name of the caller, for error messages.
-        names: The distributions of the sites.
-        places: By site ``(fixed, components)`` of :class:`LeftOut`, at several values of the latent variables.
-
-    Raises:
-        ValueError: If there is such a site.
+    A place has by site ``(fixed, components)`` of :class:`LeftOut`, at some values of the latent variables.
     """
     for site, name in names.items():
         (fixed, components), *others = (place[site] for place in places)

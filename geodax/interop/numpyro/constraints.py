@@ -57,11 +57,9 @@ class _Stiefel(constraints.ParameterFreeConstraint):
         return jnp.broadcast_to(middle, jnp.shape(prototype))
 
     def eq(self, other: object, static: bool = False) -> Any:
-        """Whether the other is the same set with the same chart."""
         return isinstance(other, _Stiefel) and bool(eqx.tree_equal(self.chart, other.chart))
 
     def tree_flatten(self) -> Any:
-        """As a pytree: the arrays of the chart."""
         return (self.chart,), (("chart",), {"is_chosen": self.is_chosen})
 
 
@@ -125,16 +123,13 @@ class StiefelTransform(Transform):
 
     @property
     def domain(self) -> constraints.Constraint:
-        """Real vectors."""
         return constraints.real_vector
 
     @property
     def codomain(self) -> constraints.Constraint:
-        """Orthonormal matrices."""
         return stiefel(self.chart.n, self.chart.p, chart=self.chart)
 
     def __call__(self, x: Float[Array, "*batch k"]) -> Float[Array, "*batch n p"]:
-        """The matrices."""
         return over_leading_axes(self.chart.forward, 1)(x)
 
     def _inverse(self, y: Float[Array, "*batch n p"]) -> Float[Array, "*batch k"]:
@@ -145,23 +140,18 @@ class StiefelTransform(Transform):
         return over_leading_axes(self.chart.log_volume, 1)(x) if intermediates is None else intermediates
 
     def call_with_intermediates(self, x: Float[Array, "*batch k"]) -> Any:
-        """The matrices and the log volumes."""
         return over_leading_axes(self.chart.forward_and_log_volume, 1)(x)
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """From ``(..., k)`` to ``(..., n, p)``."""
         return (*_leading("forward_shape", shape, (self.chart.num_unconstrained,)), *self.chart.shape)
 
     def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """From ``(..., n, p)`` to ``(..., k)``."""
         return (*_leading("inverse_shape", shape, self.chart.shape), self.chart.num_unconstrained)
 
     def eq(self, other: object, static: bool = False) -> Any:
-        """Whether the other has the same chart."""
         return isinstance(other, StiefelTransform) and bool(eqx.tree_equal(self.chart, other.chart))
 
     def tree_flatten(self) -> Any:
-        """As a pytree: the arrays of the chart."""
         return (self.chart,), (("chart",), {})
 
 

@@ -43,7 +43,6 @@ class _OnStiefel(Distribution):
 
     @property
     def support(self) -> Any:
-        """Orthonormal matrices."""
         return stiefel(*self.event_shape, chart=self.chart)
 
     def _parameters(self) -> tuple[Array, ...]:
@@ -219,7 +218,6 @@ class VonMisesFisher(Distribution):
 
     @property
     def support(self) -> Any:
-        """Unit vectors."""
         return constraints.sphere
 
     @validate_sample

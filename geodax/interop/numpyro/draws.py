@@ -16,15 +16,7 @@ from geodax.run.store_layouts import dimension_names
 def variable_names(owner: str, sites: Iterable[str]) -> dict[str, str]:
     """Names of the variables of sites; slashes, which separate the groups of a DataTree, become dots.
 
-    Args:
-        owner: Name of the caller, for the message.
-        sites: Names of sites.
-
-    Returns:
-        The name of the variable for each site.
-
-    Raises:
-        ValueError: If two sites would have the same variable, or a name is that of a dimension.
+    Raises ValueError if two sites would have the same variable, or a name is that of a dimension.
     """
     variables: dict[str, str] = {}
     owners: dict[str, str] = {}
@@ -48,20 +40,9 @@ def over_draws(
     variables: Mapping[str, xr.DataArray],
     batch_size: int,
 ) -> dict[str, np.ndarray]:
-    """Apply a function to each draw.
+    """Apply ``(key, values of the sites) -> arrays by name`` to each draw of sites, which are read in batches.
 
-    Args:
-        owner: Name of the caller, for the message.
-        function: ``(key, values of the sites) -> arrays by name``, for one draw.
-        keys: PRNG keys, (chain, draw).
-        variables: Draws of the sites, (chain, draw, ...); read in batches.
-        batch_size: Number of draws computed at once, at least one per chain.
-
-    Returns:
-        Arrays (chain, draw, ...) by name.
-
-    Raises:
-        ValueError: If a draw is not finite.
+    At least one draw per chain is computed at once. Raises ValueError if a draw is not finite.
     """
     num_chains, num_draws = keys.shape
     step = max(1, batch_size // num_chains)
@@ -120,21 +101,11 @@ def with_axes(
     dims: Mapping[str, Sequence[str]] | None,
     coords: Mapping[str, Any] | None,
 ) -> dict[str, xr.Dataset]:
-    """Name the axes of variables, and label them.
+    """Name the axes of variables of datasets, and label them.
 
-    Args:
-        owner: Name of the caller, for messages.
-        groups: Datasets by name.
-        axes: Names of the axes of variables, empty for those without one.
-        dims: Names that the user gives, by variable; they take precedence.
-        coords: Labels by name of an axis.
-
-    Returns:
-        The datasets.
-
-    Raises:
-        ValueError: For names of variables and axes that do not exist or are taken, and numbers of names and labels that
-            do not fit.
+    Names that the user gives (``dims``) take precedence over ``axes``, in which an empty name is none. Raises
+    ValueError for names of variables and axes that do not exist or are taken, and numbers of names and labels that do
+    not fit.
     """
     dims, coords = dims or {}, coords or {}
     taken = {"chain", "draw", *(name for group in groups.values() for name in map(str, group.data_vars))}

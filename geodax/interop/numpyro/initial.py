@@ -19,7 +19,7 @@ def initial_positions(
     sites_of: Callable[[PRNGKey, Callable[[Any], Array | None]], Mapping[str, Any]],
     coordinate: Callable[[Any], Array],
 ) -> dict[str, Array]:
-    """Initial positions from constrained values of some or all latent sites.
+    """Initial positions along a leading axis from constrained values of some or all latent sites.
 
     Args:
         values: Values by site, of the shape of the site, or with a leading axis of initial positions.
@@ -28,9 +28,6 @@ def initial_positions(
         shapes: Shapes of the latent sites.
         sites_of: Runs the model with the values that a function of sites gives, or others where it gives None.
         coordinate: The entry of a position for a site.
-
-    Returns:
-        Positions along a leading axis.
 
     Raises:
         TypeError: If ``values`` is not a mapping from sites to numbers.

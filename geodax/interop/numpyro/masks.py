@@ -31,10 +31,7 @@ def counted_cells(distribution: Any) -> Array | bool:
 def refuse_flat(owner: str, sites: Mapping[str, Any], gradient: Callable[[PRNGKey], Mapping[str, Array]]) -> None:
     """Raise ValueError for entries of masked or improper sites along which the log density is constant.
 
-    Args:
-        owner: Name of the caller, for the message.
-        sites: The distributions of the sites in unconstrained space.
-        gradient: The gradient of the log density at a random point.
+    The gradient of the log density is one at a random point.
     """
     suspects = [
         name

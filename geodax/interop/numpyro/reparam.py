@@ -36,7 +36,6 @@ class _Redundant(Distribution):
 
     @property
     def support(self) -> Any:
-        """Vectors."""
         return constraints.real_vector
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:
@@ -99,7 +98,6 @@ class PolarReparam(_RedundantReparam):
     suffix = "polar"
 
     def transform(self, n: int, p: int) -> AbstractTransform:
-        """``Polar(n, p)``."""
         return Polar(n, p)
 
 
@@ -109,7 +107,6 @@ class HouseholderReparam(_RedundantReparam):
     suffix = "householder"
 
     def transform(self, n: int, p: int) -> AbstractTransform:
-        """``Householder(n, p)``."""
         return Householder(n, p)
 
 
@@ -122,18 +119,14 @@ class CircleReparam(_RedundantReparam):
     suffix = "circle"
 
     def transform(self, n: int, p: int) -> AbstractTransform:
-        """``Givens(n, p, wrap="circle")``."""
         return Givens(n, p, wrap="circle")
 
 
 def complete(transform: AbstractTransform) -> Callable[[PRNGKey, Float[Array, "n p"]], Float[Array, " k"]]:
     """Return ``(key, matrix) -> vector``, which draws the part of the vector that does not affect the matrix.
 
-    Args:
-        transform: ``Polar``, ``Householder`` or ``Givens`` with ``wrap="circle"``.
-
-    Returns:
-        The function. For a matrix with density pi its vector has the density ``pi(Q(z)) exp(log_volume(z))``.
+    For a matrix with density pi the vector has the density ``pi(Q(z)) exp(log_volume(z))``. The transform is ``Polar``,
+    ``Householder`` or ``Givens`` with ``wrap="circle"``.
     """
 
     def polar(key: PRNGKey, q: Array) -> Array:

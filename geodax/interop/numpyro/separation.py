@@ -38,17 +38,9 @@ class Separated(NamedTuple):
 
 
 def separated(function: Callable[..., PyTree], *args: PyTree) -> Separated:
-    """Separate a function from the arrays that it holds.
+    """Separate a function of pytrees of arrays, for arguments like these, from the arrays that it holds.
 
-    Args:
-        function: A function from pytrees of arrays to a pytree of arrays.
-        *args: Arguments of the shapes and types to separate it for.
-
-    Returns:
-        The program, for arguments of these shapes, and the data.
-
-    Raises:
-        TypeError: If the data are traced.
+    Raises TypeError if the data are traced.
     """
     leaves, structure = jax.tree.flatten(args)
     result: list[Any] = []

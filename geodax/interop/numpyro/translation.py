@@ -258,16 +258,9 @@ def sampler_of(
     build: Callable[[Callable[..., Scalar]], SamplingAlgorithm],
     settings: Hashable,
 ) -> tuple[SamplingAlgorithm, OfData, tuple]:
-    """A sampler and what it records; the same objects for all data with which both compute the same.
+    """The ``algorithm``, ``keep`` and ``logdensity_args`` of :func:`geodax.sample`, the same for equal computations.
 
-    Args:
-        translation: The model.
-        record: Function from a position to what is recorded.
-        build: Makes the sampler from a log density ``(position, *data)``.
-        settings: What determines the sampler besides the log density.
-
-    Returns:
-        The ``algorithm``, ``keep`` and ``logdensity_args`` of :func:`geodax.sample`.
+    ``build`` makes the sampler from a log density ``(position, *data)``; ``settings`` are what determines it besides.
     """
     target, identity, position = translation.target, translation.identity, translation.model.position
     recorded = separated(record, position)

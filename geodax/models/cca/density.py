@@ -88,15 +88,7 @@ class GroupedRows(NamedTuple):
 
 
 def grouped_rows(rows: Float[np.ndarray, "m n"], groups: Int[np.ndarray, " m"]) -> GroupedRows:
-    """Compute the sufficient statistics.
-
-    Args:
-        rows: Standardised rows, both views side by side, NaN where a cell is missing.
-        groups: Group index of each row, from 0.
-
-    Returns:
-        The statistics.
-    """
+    """Compute the sufficient statistics of standardised rows, both views side by side, NaN where a cell is missing."""
     kinds, block = np.unique(np.column_stack([groups, ~np.isnan(rows)]), axis=0, return_inverse=True)
     members = [np.nan_to_num(rows[block == b]) for b in range(len(kinds))]
     average = np.stack([x.mean(axis=0) for x in members])
@@ -137,15 +129,7 @@ def means(theta: CCAParameters) -> Float[Array, "*draws g n"]:
 
 
 def log_likelihood(theta: CCAParameters, data: GroupedRows) -> Float[Array, " b"]:
-    """Compute the log density of the observed cells of each block of rows.
-
-    Args:
-        theta: Parameters without leading axes.
-        data: The rows, from :func:`grouped_rows`.
-
-    Returns:
-        One normalised value per block.
-    """
+    """Compute the normalised log density of the observed cells of each block of rows, from :func:`grouped_rows`."""
     basis, d, mean = loadings(theta), noise_variance(theta), means(theta)
     if len(data.places) > len(d):
         basis, d, mean = basis[data.places], d[data.places], mean[data.places]
@@ -180,16 +164,9 @@ class RowPosterior(NamedTuple):
 def row_posterior(
     theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[Array, "m n"]
 ) -> RowPosterior:
-    """Compute scores and marginal log density of each row.
+    """Compute scores and marginal log density of each standardised row, for parameters without leading axes.
 
-    Args:
-        theta: Parameters without leading axes.
-        rows: Standardised rows; unobserved cells may hold any finite values.
-        groups: Group index of each row.
-        is_observed: Mask of the observed cells.
-
-    Returns:
-        The three quantities for each row.
+    Unobserved cells may hold any finite values; ``groups`` has the index of each row's group.
     """
     basis, d = loadings(theta), noise_variance(theta)
     basis, d = basis[groups], d[groups]
@@ -243,18 +220,7 @@ def draw_rows(
     groups: Int[Array, " m"],
     is_observed: Bool[Array, "m n"],
 ) -> Float[Array, "m n"]:
-    """Draw all columns given the observed ones; with none observed, rows of the model.
-
-    Args:
-        key: A PRNG key.
-        theta: Parameters without leading axes.
-        rows: As for :func:`row_posterior`.
-        groups: Group index of each row.
-        is_observed: Mask of the observed columns.
-
-    Returns:
-        Rows in which all columns are newly drawn, including noise.
-    """
+    """Draw all columns given the observed ones, with noise; with none observed, rows of the model."""
     key_score, key_noise = jax.random.split(key)
     given = row_posterior(theta, rows, groups, is_observed)
     normal = jax.random.normal(key_score, given.score_mean.shape, rows.dtype)

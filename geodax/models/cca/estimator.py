@@ -7,7 +7,6 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax._wording import argument
@@ -33,7 +32,7 @@ from geodax.models.missing import fill_missing
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_rows, pooled, require_count
 from geodax.models.principal_axes import num_directions
-from geodax.models.run_arguments import RunArguments, all_or_nothing
+from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 from geodax.run.sample import sample
 
 _OWNER = "HierarchicalCCA"
@@ -42,7 +41,7 @@ _LEAST_COLUMNS = 4  # of both views
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator):
+class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin, BaseEstimator):
     r"""CCA of groups with similar orthonormal matrices (Pourzanjani et al. 2021, section 6.3).
 
     In group g, view v is :math:`\mu_{gv} + W_{gv} \Lambda_{gv} z + B_{gv} \Delta_{gv} u_v` plus noise, where z is
@@ -75,12 +74,6 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
     _: dataclasses.KW_ONLY
     views: tuple[Columns, Columns] | None = None
     reference: Frames | None = None
-
-    def __sklearn_tags__(self) -> Tags:
-        """Declare that missing cells are allowed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     @all_or_nothing
     def fit(self, X: Any, groups: Any = None) -> "HierarchicalCCA":

@@ -73,18 +73,9 @@ class Units(NamedTuple):
     names: tuple[tuple[str, ...], tuple[str, ...]]
 
     def rows(self, owner: str, parts: dict[int, np.ndarray], labels: np.ndarray) -> Rows:
-        """Standardise one view or both.
+        """Standardise one view or both, matrices by view number, 1 or 2; none for rows without given columns.
 
-        Args:
-            owner: Name used in error messages.
-            parts: Matrices by view number, 1 or 2; empty for rows without given columns.
-            labels: The group of each row.
-
-        Returns:
-            The rows.
-
-        Raises:
-            ValueError: If a group was not in the fit, or the columns differ.
+        Raises ValueError if a group was not in the fit, or the columns differ.
         """
         place = {label: i for i, label in enumerate(self.groups.tolist())}
         unknown = next((label for label in labels.tolist() if label not in place), None)
@@ -109,18 +100,10 @@ class Units(NamedTuple):
 
 
 def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> Views:
-    """Extract the views from a pair of matrices, or from the columns of one matrix.
+    """Extract the views from a pair of matrices, or from the columns of one matrix or data frame.
 
-    Args:
-        owner: Name used in error messages.
-        X: ``[X1, X2]``, or one matrix or data frame.
-        columns: For one matrix, the names (of a data frame) or positions of the columns of each view.
-
-    Returns:
-        The views in double precision.
-
-    Raises:
-        ValueError: If X has another form, or the views overlap, differ in their rows or have non-finite values.
+    ``columns`` are the names or positions of the columns of each view of one matrix. Raises ValueError if X has another
+    form, or the views overlap, differ in their rows or have infinite values.
     """
     if _is_pair(X):
         parts = [(_numbers(owner, x, f"view {v}"), names_of(x, f"view_{v}")) for v, x in enumerate(X, start=1)]
@@ -158,13 +141,7 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
 
 
 def require_columns(owner: str, names: tuple[str, ...], fitted: tuple[str, ...]) -> None:
-    """Raise ValueError if the columns of a view have names, and not those of the fit in the same order.
-
-    Args:
-        owner: Name used in error messages.
-        names: The columns of new rows.
-        fitted: The columns of the fit.
-    """
+    """Raise ValueError if the columns of a view have names, and not those of the fit in the same order."""
     if names != fitted and not any(map(_NUMBERED.fullmatch, (*names, *fitted))):
         raise ValueError(
             f"{owner}: expected the columns of the fit in their order, {', '.join(fitted[:12])}, found "
@@ -178,20 +155,9 @@ def is_matrix(X: Any) -> bool:
 
 
 def group_labels(owner: str, X: Any, groups: Any, num_rows: int, known: Sequence[Any] | np.ndarray = ()) -> np.ndarray:
-    """Return the group of each row.
+    """Return the group of each row; raises ValueError if there is not one label for each.
 
-    Args:
-        owner: Name used in error messages.
-        X: The data, in which ``groups`` can name a column.
-        groups: One label per row, or the name of a column of a data frame.
-        num_rows: The number of rows.
-        known: The possible labels; if there is only one, ``groups`` may be None.
-
-    Returns:
-        The labels.
-
-    Raises:
-        ValueError: If there is not one label for each row.
+    ``groups`` are the labels, or the name of a column of the data frame X; None if there is only one known label.
     """
     if isinstance(groups, str) and hasattr(X, "columns") and groups in X.columns:
         groups = X[groups]
@@ -206,17 +172,8 @@ def group_labels(owner: str, X: Any, groups: Any, num_rows: int, known: Sequence
 def units_within(owner: str, views: Views, labels: np.ndarray, *, standardize: bool) -> Units:
     """Compute the means of all rows, and standard deviations within groups.
 
-    Args:
-        owner: Name used in error messages.
-        views: The data.
-        labels: The group of each row.
-        standardize: Whether each column is divided by its own standard deviation, or all columns by the same number.
-
-    Returns:
-        The units.
-
-    Raises:
-        ValueError: If a group has fewer than three rows, or a column is constant within groups.
+    With ``standardize`` each column is divided by its own, else all by one number. Raises ValueError if a group has
+    fewer than three rows, or a column is constant within groups.
     """
     groups, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if counts.min() < 3:

@@ -32,15 +32,15 @@ identified at all. Draws are reported with aligned signs and order (:mod:`geodax
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from geodax import _checks
 from geodax._types import Array, LogDensity, Position, PRNGKey
-from geodax._wording import argument
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -75,10 +75,7 @@ class CCAPrior(NamedTuple):
 
 def checked_pooling(owner: str, pooling: str) -> Pooling:
     """Return the pooling; raises ValueError for an unknown one."""
-    for known in POOLINGS:
-        if known == pooling:
-            return known
-    raise ValueError(f"{owner}: {argument('pooling')} must be one of {', '.join(POOLINGS)}, found {pooling!r}.")
+    return cast(Pooling, _checks.chosen(owner, "pooling", pooling, POOLINGS))
 
 
 def manifold(pooling: Pooling) -> AbstractManifold | None:
@@ -128,15 +125,7 @@ def group_frames(
 
 
 def parameters(position: Position, shape: Layout) -> CCAParameters:
-    """Compute the parameters of a position, for any of the three poolings.
-
-    Args:
-        position: A position as described in :class:`Layout`.
-        shape: The layout.
-
-    Returns:
-        The parameters of all groups.
-    """
+    """Compute the parameters of all groups at a position as in :class:`Layout`, for any of the three poolings."""
     frames = []
     for i, (name, chart, span) in enumerate(zip(FRAMES, shape.charts, shape.spans(), strict=True)):
         if name in position:
@@ -162,16 +151,7 @@ def kept(position: Position, shape: Layout) -> dict[str, Array]:
 
 
 def log_density(data: GroupedRows, shape: Layout, prior: CCAPrior) -> LogDensity:
-    """Return the log posterior density; the leaves of a position determine the pooling.
-
-    Args:
-        data: The groups.
-        shape: The layout.
-        prior: The prior.
-
-    Returns:
-        A function of a position.
-    """
+    """Return the log posterior density, a function of a position, whose leaves determine the pooling."""
     columns = [shape.charts[v].n for v in (0, 1, 0, 1)]
     prior_widths = [prior.scale_scale * math.sqrt(n) for n in columns] + 2 * [prior.noise_scale]
     widths = np.repeat(prior_widths, shape.widths)
@@ -209,13 +189,8 @@ class Estimate(NamedTuple):
 def from_moments(covariance: Float[np.ndarray, "n n"], n_1: int, sizes: tuple[int, int, int]) -> Estimate:
     """Estimate W from the singular vectors of the covariance between views, and B from each view's residual.
 
-    Args:
-        covariance: Covariance of both views side by side.
-        n_1: Number of columns of view 1.
-        sizes: Numbers of columns of the shared matrices and of the matrices specific to view 1 and view 2.
-
-    Returns:
-        The estimate. The largest entry of each column of W and of B is positive (for W, over both views together).
+    ``sizes`` are the numbers of columns of the shared matrices and of those specific to view 1 and view 2. The largest
+    entry of each column of W (over both views together) and of B is positive.
     """
     q, *own = sizes
     left, strength, right = np.linalg.svd(covariance[:n_1, n_1:], full_matrices=False)
@@ -254,18 +229,7 @@ def pooled_estimate(
 def starting_point(
     key: PRNGKey, data: GroupedRows, estimate: Estimate, pooling: Pooling, *, spread: float = 0.3
 ) -> Position:
-    """Draw an initial position near the pooled estimate.
-
-    Args:
-        key: PRNG key for the perturbation, which separates the chains.
-        data: The groups.
-        estimate: From :func:`pooled_estimate`.
-        pooling: The pooling, which determines the structure of the position.
-        spread: Size of the perturbation.
-
-    Returns:
-        A position.
-    """
+    """Draw an initial position near the pooled estimate; the perturbation separates the chains."""
     # NumPy seeded by the key avoids compilation for small arrays
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     num_groups = len(data.num_rows)

@@ -39,14 +39,9 @@ FRAMES = Frames._fields
 def match(
     draws: Float[np.ndarray, "*draws n p"], reference: Float[np.ndarray, "..."]
 ) -> tuple[Int[np.ndarray, "*draws p"], Float[np.ndarray, "*draws p"]]:
-    """Match the columns of draws to those of a reference, with signs.
+    """Match the columns of draws to those of a reference, whose leading axes are the last ones of the draws.
 
-    Args:
-        draws: Matrices.
-        reference: Reference matrices of shape (..., n, p); their leading axes are the last ones of the draws.
-
-    Returns:
-        For each column of the reference the index of the draw's column, and its sign.
+    Returns for each column of the reference the index of the draw's column, and its sign.
     """
     products = np.einsum("...np,...nk->...pk", draws, np.broadcast_to(reference, draws.shape))
     p = products.shape[-1]
@@ -63,15 +58,7 @@ def match(
 
 
 def identified(draws: CCAParameters, reference: Frames) -> CCAParameters:
-    """Align order and signs of the columns of all draws.
-
-    Args:
-        draws: Draws, with leading axes chain x draw x groups.
-        reference: Matrices without leading axes.
-
-    Returns:
-        The aligned draws.
-    """
+    """Align order and signs of the columns of draws, chain x draw x groups, with a reference without leading axes."""
     targets = reference
     for _ in range(_PASSES):
         draws = _matched(draws, targets)
@@ -81,15 +68,7 @@ def identified(draws: CCAParameters, reference: Frames) -> CCAParameters:
 
 
 def with_identified(posterior: Any, reference: Frames) -> Any:
-    """Align order and signs of the columns of all draws and common matrices in a posterior.
-
-    Args:
-        posterior: DataTree with the fields of :class:`geodax.models.cca.density.CCAParameters`.
-        reference: Matrices without leading axes.
-
-    Returns:
-        An aligned copy.
-    """
+    """Return a copy of a posterior with order and signs of the columns of all draws and common matrices aligned."""
     tree = thinned(posterior).copy()
     group = tree["posterior"].to_dataset()
     changes = identified(CCAParameters(*(group[name].values for name in CCAParameters._fields)), reference)._asdict()

@@ -69,14 +69,7 @@ class NetworkPairs(NamedTuple):
 
 
 def pairs(adjacency: Float[np.ndarray, "n n"]) -> NetworkPairs:
-    """Extract the observed pairs i < j of a symmetric matrix.
-
-    Args:
-        adjacency: The network, NaN where a pair is missing; the diagonal is ignored.
-
-    Returns:
-        The pairs.
-    """
+    """Extract the observed pairs i < j of a symmetric matrix, NaN where a pair is missing; the diagonal is ignored."""
     is_observed = np.triu(~np.isnan(adjacency), 1)
     return NetworkPairs(np.where(is_observed, adjacency, 0.0), is_observed)
 
@@ -103,16 +96,7 @@ def pair_log_likelihood(eta: Array, values: Array, link: Link) -> Array:
 
 
 def log_density(data: NetworkPairs, link: Link, prior: EigenmodelPrior) -> LogDensity:
-    """Return the log posterior density of the model.
-
-    Args:
-        data: The network, from :func:`pairs`.
-        link: The link, which determines the distribution of a pair.
-        prior: The prior.
-
-    Returns:
-        A function of a position ``{"vectors": n x p, "eigenvalues": p, "intercept": scalar}``.
-    """
+    """Return the log posterior density, a function of ``{"vectors": n x p, "eigenvalues": p, "intercept": scalar}``."""
     n = len(data.values)
     blocks = tuple(zip(_folded(data.values), _folded(data.is_observed), strict=True))
 
@@ -177,15 +161,7 @@ def draw_network(key: PRNGKey, theta: EigenmodelParameters, link: Link) -> Float
 def with_ordered_columns(
     vectors: Float[np.ndarray, "*draws n p"], eigenvalues: Float[np.ndarray, "*draws p"]
 ) -> tuple[Float[np.ndarray, "*draws n p"], Float[np.ndarray, "*draws p"]]:
-    """Sort eigenvalues in descending order, together with their columns.
-
-    Args:
-        vectors: Draws of U.
-        eigenvalues: Draws of the eigenvalues.
-
-    Returns:
-        Both, reordered draw by draw.
-    """
+    """Sort eigenvalues in descending order, together with their columns, draw by draw."""
     order = np.argsort(-eigenvalues, axis=-1)
     ordered = np.take_along_axis(vectors, order[..., None, :], axis=-1)
     return ordered, np.take_along_axis(eigenvalues, order, axis=-1)

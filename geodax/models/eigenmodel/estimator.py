@@ -1,7 +1,7 @@
 """The eigenmodel of a symmetric network, as a scikit-learn estimator."""
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,12 @@ from geodax.models.eigenmodel.modes import EigenmodelMode, find_modes, starting_
 from geodax.models.eigenmodel.options import EigenmodelOptions
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
-from geodax.models.run_arguments import RunArguments, all_or_nothing
+from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 from geodax.run.sample import sample
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
+class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
     r"""Hoff's (2009) eigenmodel: relations between nodes through a low-rank symmetric matrix.
 
     For i < j, :math:`Y_{ij}` has the linear predictor :math:`c + (U \Lambda U^T)_{ij}` with U orthonormal. U is sampled
@@ -53,10 +53,9 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
     """
 
     def __sklearn_tags__(self) -> Tags:
-        """Declare that X relates rows to columns and may have missing pairs."""
+        """Declare that X relates rows to columns."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = True
-        tags.input_tags.allow_nan = True
         return tags
 
     @all_or_nothing
@@ -272,12 +271,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         return EigenmodelPrior(self.eigenvalue_scale, self.intercept_scale)
 
     def _link(self) -> density.Link:
-        for link in density.LINKS:
-            if link == self.link:
-                return link
-        raise ValueError(
-            f"Eigenmodel: {argument('link')} must be one of {', '.join(density.LINKS)}, found {self.link!r}."
-        )
+        return cast(density.Link, _checks.chosen("Eigenmodel", "link", self.link, density.LINKS))
 
     def _checked_pairs(self, X: Any) -> np.ndarray:
         chosen = np.asarray(X)

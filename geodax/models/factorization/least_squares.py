@@ -56,16 +56,9 @@ def cross_validated(
     ratings: Float[np.ndarray, " N"],
     form: FactorizationForm,
 ) -> LeastSquares:
-    """Fit the matrix with the penalty that predicts best in ten-fold cross-validation.
+    """Fit all standardised ratings with the penalty that predicts best in ten-fold cross-validation.
 
-    Args:
-        users: Users from 0.
-        items: Items from 0.
-        ratings: Standardised ratings; of 10,000 or more, only one of the ten parts is predicted.
-        form: The model, with the rank and the offsets.
-
-    Returns:
-        The fit to all ratings.
+    Of 10,000 ratings or more, only one of the ten parts is predicted.
     """
     fold = np.random.default_rng(0).permutation(len(ratings)) % _NUM_FOLDS
     errors = np.zeros(len(PENALTIES))
@@ -90,19 +83,7 @@ def fitted(
     *,
     num_sweeps: int = _NUM_SWEEPS,
 ) -> LeastSquares:
-    """Fit the mean, shrunken offsets, and two ordinary factors to what is left.
-
-    Args:
-        users: Users from 0.
-        items: Items from 0.
-        ratings: Standardised ratings.
-        form: The model, with the rank and the offsets.
-        penalty: Ridge penalty of the entries of both factors.
-        num_sweeps: Number of regressions of each factor.
-
-    Returns:
-        The fit.
-    """
+    """Fit the mean, shrunken offsets, and two ordinary factors with a ridge penalty to what is left."""
     m, n, r = form.num_users, form.num_items, form.rank
     mean = float(ratings.mean())
     rest, offsets = ratings - mean, [np.zeros(m), np.zeros(n)]

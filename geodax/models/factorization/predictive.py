@@ -13,16 +13,9 @@ _NUMBERS, _STRINGS = "numbers", "strings"
 
 
 def as_pairs(X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the names of users and items, each column with its own type.
+    """Return the names of users and items in a table, an array or a list of rows, each column with its own type.
 
-    Args:
-        X: A table or array of two columns, or a list of rows of two names.
-
-    Returns:
-        Users and items.
-
-    Raises:
-        ValueError: If there are not two columns, or a column has missing names or names of mixed types.
+    Raises ValueError if there are not two columns, or a column has missing names or names of mixed types.
     """
     is_frame = hasattr(X, "columns") and hasattr(X, "to_numpy")
     try:
@@ -40,14 +33,7 @@ def as_pairs(X: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def names_of_columns(X: Any) -> tuple[str, ...] | None:
-    """Return the column names of a data frame.
-
-    Args:
-        X: As for :func:`as_pairs`.
-
-    Returns:
-        The names; None if X is not a data frame, or its columns are numbered.
-    """
+    """Return the column names of a data frame; None for other data, and for columns with numbers."""
     names: tuple[Any, ...] = tuple(getattr(X, "columns", ()))
     return names if names and all(isinstance(name, str) for name in names) else None
 
@@ -55,18 +41,9 @@ def names_of_columns(X: Any) -> tuple[str, ...] | None:
 def places(
     pairs: tuple[np.ndarray, np.ndarray], users: np.ndarray, items: np.ndarray
 ) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
-    """Return the indices of users and items; -1 for unknown ones.
+    """Return the indices of users and items among those of the fit; -1 for unknown ones.
 
-    Args:
-        pairs: Users and items as :func:`as_pairs` returns them.
-        users: Users of the fit.
-        items: Items of the fit.
-
-    Returns:
-        Indices of the users, and of the items.
-
-    Raises:
-        ValueError: If the names have another type than those of the fit and so cannot match.
+    Raises ValueError if the names have another type than those of the fit and so cannot match.
     """
     found = []
     for side, names, known in zip(_SIDES, pairs, (users, items), strict=True):
@@ -144,21 +121,10 @@ def draws_at(
     offset_scale: float,
     factor_variance: float,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
-    """Evaluate pairs at each draw.
+    """Yield at each draw the means of rows without their unknown parts, these parts' variance, and that of the noise.
 
-    An unknown user or item has its prior moments: a row of a uniform orthonormal m x r matrix has mean zero and second
-    moment I / m; a row of a bottleneck's factor has mean zero and its prior variance.
-
-    Args:
-        posterior: The DataTree of the draws.
-        users: Indices of users, -1 for unknown ones.
-        items: Indices of items, -1 for unknown ones.
-        offset_scale: Prior standard deviation of offsets.
-        factor_variance: Prior variance of the entries of a bottleneck's factors.
-
-    Yields:
-        The rows' means without their unknown parts, the prior variance of these parts, and the variance of the noise,
-        in standardised units.
+    An unknown user or item, at -1, has its prior moments: a row of a uniform orthonormal m x r matrix has mean zero and
+    second moment I / m; a row of a bottleneck's factor has mean zero and its prior variance.
     """
     user, item, new_user, new_item = np.maximum(users, 0), np.maximum(items, 0), users < 0, items < 0
     draws = pooled(posterior, list(posterior["posterior"].data_vars), MOST_PREDICTIVE_DRAWS)

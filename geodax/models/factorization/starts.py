@@ -14,16 +14,10 @@ _NOISE = 0.6  # standard deviation assumed by the ridge regressions
 
 
 class SpectralStart:
-    """Map a key to an initial position: a penalised least-squares fit, perturbed independently for each chain.
+    """Map a key to an initial position: a penalised least-squares fit of standardised ratings, perturbed.
 
     Offsets are shrunken means. Alternating ridge regressions fit two ordinary factors to the residuals; penalties leave
-    the singular values of components that the ratings do not need small.
-
-    Args:
-        users: Users from 0.
-        items: Items from 0.
-        ratings: Standardised ratings.
-        form: The model.
+    the singular values of components that the ratings do not need small. The perturbation separates the chains.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, _safe_indexing
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _checks, nn
@@ -33,7 +33,7 @@ from geodax.models.mlp.powers import Powers, find_powers, no_powers
 from geodax.models.mlp.weights import row_weights
 from geodax.models.options import require_targets, seed_of
 from geodax.models.pooling import ROWS_AT_ONCE, padded
-from geodax.models.run_arguments import RunArguments, all_or_nothing
+from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import half_distances, moments
 from geodax.nn.networks import checked_rank
 from geodax.predict.evaluation import evaluate
@@ -54,7 +54,7 @@ _SCALE_AFTER_ORTHONORMAL = 1.0  # orthonormal layers preserve lengths, free ones
 _LEAST_ROWS = 2
 
 
-class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
+class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator, abc.ABC):
     """A Bayesian network of dense layers that predicts with an ensemble of draws.
 
     The two estimators differ in their targets; their arguments are documented there.
@@ -77,12 +77,6 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
     calibration_: tuple[np.ndarray, ...]
     seed_: int
     _folder_of_seed: Any  # checkpoint folder of the fit that drew the seed
-
-    def __sklearn_tags__(self) -> Tags:
-        """Declare that missing inputs are allowed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     @abc.abstractmethod
     def _learn_targets(self, y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -196,14 +190,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         return self._take(posterior, data, calibration)
 
     def problem(self) -> NetworkProblem:
-        """Build the network with its prior from the current options.
-
-        Returns:
-            The problem.
-
-        Raises:
-            ValueError: If options are invalid.
-        """
+        """Build the network with its prior from the current options; raises ValueError if they are invalid."""
         owner = type(self).__name__
         _checks.chosen(owner, "activation", self.activation, tuple(ACTIVATIONS))
         try:

@@ -194,17 +194,10 @@ class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayes
 
 
 def places_in_order(classes: np.ndarray, order: Any) -> Int[np.ndarray, " classes"]:
-    """Return the place of each class among the ordered ones.
+    """Return the place of each class of the fitted rows among the ordered ones, from 0.
 
-    Args:
-        classes: The classes of the fitted rows.
-        order: The classes from lowest to highest, which may contain others; None for numbers, ordered by value.
-
-    Returns:
-        Places from 0.
-
-    Raises:
-        ValueError: If the classes are names and no order is given, or if it lacks one.
+    ``order`` has the classes from lowest to highest, and may have others; None orders numbers by value. Raises
+    ValueError if the classes are names and no order is given, or if it lacks one.
     """
     if order is None:
         try:

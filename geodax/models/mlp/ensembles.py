@@ -17,10 +17,15 @@ from geodax import _checks, nn
 from geodax._types import PRNGKey
 from geodax._wording import argument
 from geodax.data.minibatches import batches
-from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.mlp.inference import (
+    INFERENCES,
+    AbstractInference,
+    NetworkProblem,
+    require_free_weights,
+    require_no_temperature,
+)
 from geodax.models.mlp.stochastic import MOST_ITERATIONS, held_out_training, least_temperature
 from geodax.models.options import kept_in
-from geodax.nn.likelihoods import apply_network
 from geodax.posterior import Posterior
 from geodax.run.ensembles import train_ensemble
 from geodax.run.progress import Reporter
@@ -54,14 +59,9 @@ class NetworkEnsemble(AbstractInference):
     num_samples: int = 100
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "NetworkEnsemble":
-        """Create an instance from the estimator's options of the same names."""
-        if settings["temperature"] != 1.0:
-            raise ValueError(
-                f"{argument('temperature')} must be 1 for {argument('inference', settings['inference'])}, which has "
-                f"none, found {settings['temperature']!r}; use {argument('inference', 'mcmc')} for other temperatures."
-            )
-        return cls(**{field.name: settings[field.name] for field in dataclasses.fields(cls)})
+    def from_settings(cls, settings: Mapping[str, Any]) -> AbstractInference:
+        require_no_temperature(settings)
+        return super().from_settings(settings)
 
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError for numbers out of range, for priors whose optimum is zero, and for SWAG on manifolds."""
@@ -71,22 +71,15 @@ class NetworkEnsemble(AbstractInference):
         for name in ("batch_size", "num_warmup", "num_chains", "num_samples"):
             if name != "batch_size" or self.batch_size is not None:
                 _checks.whole("NetworkEnsemble", name, getattr(self, name), most=MOST_ITERATIONS)
-        if self.inference != "ensemble" and (problem.orthogonal or problem.rank is not None) and problem.widths:
-            raise ValueError(
-                f"{argument('inference', self.inference)} supports only free weights, but "
-                f"{argument('orthogonal', True)} and {argument('rank')} put them on Stiefel manifolds; use "
-                f"{argument('inference', 'ensemble')} or 'mcmc'."
-            )
+        if self.inference != "ensemble":
+            instead = f"{argument('inference', 'ensemble')} or 'mcmc'"
+            require_free_weights(problem, argument("inference", self.inference), instead)
         least, path = least_temperature(problem)
         if least > 0.0:
             raise ValueError(
                 f"with {argument('prior', 'horseshoe')}, which has one scale for all of {path}, the optimum is an "
                 f"array of zeros; use {argument('prior', 'local-horseshoe')}, or {argument('inference', 'mcmc')}."
             )
-
-    def form(self, problem: NetworkProblem) -> Form:
-        """Draws are networks as built by the problem."""
-        return Form(problem.build(jax.random.key(0)), apply_network)
 
     def run(
         self,
@@ -98,7 +91,6 @@ class NetworkEnsemble(AbstractInference):
         devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
-        """Train; for SWAG follow the descent, and draw."""
         num_data = len(data[0])
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=num_data)
         size = max(1, min(_BATCH_SIZE, num_data // _LEAST_BATCHES)) if self.batch_size is None else self.batch_size

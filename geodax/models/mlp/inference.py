@@ -130,17 +130,21 @@ class AbstractInference(abc.ABC):
         return None
 
     @classmethod
-    @abc.abstractmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "AbstractInference":
-        """Create an instance from the options of an estimator; raises ValueError for unsuitable ones."""
+        """Create an instance from the options of an estimator; raises ValueError for unsuitable ones.
+
+        The default takes the options that have the names of the fields of a dataclass.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: settings[name] for name in names if name in settings})
 
     @abc.abstractmethod
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError for a problem that the method does not support."""
 
-    @abc.abstractmethod
     def form(self, problem: NetworkProblem) -> Form:
-        """Return the form of the draws."""
+        """Return the form of the draws: by default networks as built by the problem."""
+        return Form(problem.build(jax.random.key(0)), apply_network)
 
     @abc.abstractmethod
     def run(
@@ -194,6 +198,32 @@ def _network(
     )
 
 
+def require_no_temperature(settings: Mapping[str, Any]) -> None:
+    """Raise ValueError for another temperature than 1 in the options of a method that has none."""
+    if settings["temperature"] != 1.0:
+        raise ValueError(
+            f"{argument('temperature')} must be 1 for {argument('inference', settings['inference'])}, which has none, "
+            f"found {settings['temperature']!r}; use {argument('inference', 'mcmc')} for other temperatures."
+        )
+
+
+def require_free_weights(problem: NetworkProblem, what: str, instead: str) -> None:
+    """Raise ValueError for orthonormal or low-rank weights, which a method does not support."""
+    if (problem.orthogonal or problem.rank is not None) and problem.widths:
+        raise ValueError(
+            f"{what} supports only free weights, but {argument('orthogonal', True)} and {argument('rank')} put them on "
+            f"Stiefel manifolds; use {instead}."
+        )
+
+
+def built_without_scales(problem: NetworkProblem, key: PRNGKey, what: str, instead: str) -> Any:
+    """Build the network; raise ValueError for priors with scales as parameters, which a method does not support."""
+    network = problem.build(key)
+    if isinstance(network, nn.Hierarchical):
+        raise ValueError(f"{what} requires normal priors; use {argument('prior', 'gaussian')}, or {instead}.")
+    return network
+
+
 INFERENCES: dict[str, type[AbstractInference]] = {}
 """Inference methods by the value of the option ``inference``."""
 
@@ -201,15 +231,7 @@ INFERENCES: dict[str, type[AbstractInference]] = {}
 def chosen_inference(inference: Any, settings: Mapping[str, Any]) -> AbstractInference:
     """Return an inference by name, configured by an estimator's options; instances are returned unchanged.
 
-    Args:
-        inference: A name in :data:`INFERENCES`, or a configured inference.
-        settings: Options of the estimator, by name.
-
-    Returns:
-        The inference.
-
-    Raises:
-        ValueError: If the name is unknown.
+    Raises ValueError if the name is unknown.
     """
     if isinstance(inference, AbstractInference):
         return inference

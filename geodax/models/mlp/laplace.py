@@ -26,7 +26,15 @@ from geodax import _checks, nn
 from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar
 from geodax._wording import argument
 from geodax.models.mlp.ensembles import NetworkEnsemble
-from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.mlp.inference import (
+    INFERENCES,
+    AbstractInference,
+    Form,
+    NetworkProblem,
+    built_without_scales,
+    require_free_weights,
+    require_no_temperature,
+)
 from geodax.models.options import kept_in
 from geodax.nn.likelihoods import apply_network
 from geodax.run.positions import last_positions
@@ -61,20 +69,17 @@ class LaplaceInference(AbstractInference):
     layers: str = "last"
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "LaplaceInference":
-        """Create an instance from the estimator's options of the same names."""
-        NetworkEnsemble.from_settings(settings)  # refuses other temperatures
+    def from_settings(cls, settings: Mapping[str, Any]) -> AbstractInference:
+        require_no_temperature(settings)
         if settings["step_size"] is not None:
             raise ValueError(
                 f"{argument('step_size')} must be left out for {argument('inference', 'laplace')}, whose training has "
                 f"its own, found {settings['step_size']!r}."
             )
-        names = ("batch_size", "num_warmup", "num_chains", "num_samples")
-        return cls(**{name: settings[name] for name in names})
+        return super().from_settings(settings)
 
     @property
     def likelihood_power(self) -> float:
-        """Power of the likelihood in the approximated posterior."""
         return 1.0
 
     def check(self, problem: NetworkProblem) -> None:
@@ -82,20 +87,14 @@ class LaplaceInference(AbstractInference):
         _checks.chosen(_OWNER, "structure", self.structure, _STRUCTURES)
         _checks.chosen(_OWNER, "layers", self.layers, _LAYERS)
         _checks.whole(_OWNER, "num_samples", self.num_samples)
-        how, others = argument("inference", "laplace"), f"{argument('inference', 'ensemble')} or 'mcmc'."
-        if (problem.orthogonal or problem.rank is not None) and problem.widths:
-            raise ValueError(
-                f"{how} supports only free weights, but {argument('orthogonal', True)} and {argument('rank')} put them "
-                f"on Stiefel manifolds; use {others}"
-            )
-        network = problem.build(jax.random.key(0))
-        if isinstance(network, nn.Hierarchical):
-            raise ValueError(f"{how} requires normal priors; use {argument('prior', 'gaussian')}, or {others}")
+        how, others = argument("inference", "laplace"), f"{argument('inference', 'ensemble')} or 'mcmc'"
+        require_free_weights(problem, how, others)
+        network = built_without_scales(problem, jax.random.key(0), how, others)
         prior_variances_of(how, network, (NOISE, SPACINGS), 1.0, problem.priors)
         if not isinstance(problem.likelihood, nn.CategoricalLikelihood | nn.GaussianLikelihood):
             raise ValueError(
                 f"{how} needs classes or normal noise of one size; use {argument('likelihood', 'gaussian')}, or "
-                f"{others}"
+                f"{others}."
             )
         self._training.check(problem)
 
@@ -119,7 +118,6 @@ class LaplaceInference(AbstractInference):
         devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
-        """Train, approximate, draw."""
         key_training, key_draws = jax.random.split(rng_key)
         where: dict[str, Any] = {"devices": devices, "progress": progress}
         kept = kept_in(folder)
@@ -179,15 +177,7 @@ def _linearised_draws() -> SamplingAlgorithm:
 def whole_rows(
     problem: NetworkProblem, data: tuple[np.ndarray, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return inputs, targets and weights with one row for each draw of a row's missing cells.
-
-    Args:
-        problem: The problem.
-        data: As for :meth:`LaplaceInference.run`.
-
-    Returns:
-        The rows; the weights are None if all are 1.
-    """
+    """Return inputs, targets and weights with one row for each draw of a row's missing cells; None for weights of 1."""
     x, y, *given = data
     if not problem.num_incomplete:
         return x, y, given[0] if given else None

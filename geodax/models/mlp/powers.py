@@ -55,15 +55,7 @@ def no_powers(num_columns: int) -> Powers:
 
 
 def find_powers(values: Float[np.ndarray, "rows columns"], weights: Float[np.ndarray, " rows"] | None = None) -> Powers:
-    """Find the transform of each column.
-
-    Args:
-        values: The columns, NaN where a cell is missing. Of more than 2,000 rows, evenly spaced ones are used.
-        weights: Weights of the rows.
-
-    Returns:
-        The transforms.
-    """
+    """Find the transform of each column, NaN where a cell is missing, from at most 2,000 evenly spaced rows."""
     most = min(_MOST_ROWS, max(_LEAST_ROWS, _MOST_CELLS // values.shape[1]))
     rows = np.linspace(0, len(values) - 1, min(most, len(values))).astype(int)
     own_weights = None if weights is None else weights[rows]

@@ -32,9 +32,8 @@ from geodax._types import Array, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import batches
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.mlp.inference import INFERENCES, AbstractInference, NetworkProblem, require_free_weights
 from geodax.models.options import kept_in
-from geodax.nn.likelihoods import apply_network
 from geodax.posterior import Posterior
 from geodax.run.progress import Reporter
 from geodax.run.sample import sample
@@ -94,24 +93,15 @@ class StochasticGradientMCMC(AbstractInference):
     thinning: int = 20
     num_chains: int = 4
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "StochasticGradientMCMC":
-        """Create an instance from the estimator's options of the same names."""
-        return cls(**{field.name: settings[field.name] for field in dataclasses.fields(cls)})
-
     @property
     def likelihood_power(self) -> float | None:
         """Power of the likelihood in the posterior of the draws; None for optima."""
         return 1.0 / self.temperature if self.temperature > 0.0 else None
 
     def check(self, problem: NetworkProblem) -> None:
-        """Raise ValueError for invalid options."""
         _checks.chosen("StochasticGradientMCMC", "sampler", self.sampler, tuple(SAMPLERS))
-        if self.sampler == "sgrld" and (problem.orthogonal or problem.rank is not None) and problem.widths:
-            raise ValueError(
-                f"{argument('sampler', 'sgrld')} supports only free weights, but {argument('orthogonal', True)} and "
-                f"{argument('rank')} put them on Stiefel manifolds; use {argument('sampler', 'sghmc')}."
-            )
+        if self.sampler == "sgrld":
+            require_free_weights(problem, argument("sampler", "sgrld"), argument("sampler", "sghmc"))
         is_named = isinstance(self.metric, str) and self.metric in METRICS
         if not isinstance(self.metric, metrics.AbstractMetric) and not is_named:
             raise ValueError(
@@ -148,10 +138,6 @@ class StochasticGradientMCMC(AbstractInference):
             if not is_left_out and (name != "num_warmup" or self.num_warmup != 0 or self.step_size is None):
                 _checks.whole("StochasticGradientMCMC", name, getattr(self, name), most=MOST_ITERATIONS)
 
-    def form(self, problem: NetworkProblem) -> Form:
-        """Draws are networks as built by the problem."""
-        return Form(problem.build(jax.random.key(0)), apply_network)
-
     def run(
         self,
         rng_key: PRNGKey,
@@ -162,7 +148,6 @@ class StochasticGradientMCMC(AbstractInference):
         devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
-        """Sample."""
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=len(data[0]))
         manifold = None if self.sampler == "sgrld" else nn.geometry(jax.eval_shape(problem.build, jax.random.key(0)))
         trains = least_temperature(problem)[0] == 0  # otherwise training would end at zero arrays
@@ -202,24 +187,10 @@ def sample_in_stages(
     num_inner_steps: int = 1,
     keep: Callable[[PyTree], PyTree] | None = None,
 ) -> Any:
-    """Train, then sample, as described in the module docstring.
+    """Train, if ``trains``, and sample, as the module docstring describes; return the result of :func:`geodax.sample`.
 
-    Args:
-        rng_key: A PRNG key.
-        settings: Settings of the sampler and the run.
-        posterior: The target.
-        data: Arrays whose first axis indexes the examples.
-        start: Maps a key to the initial position of a chain.
-        manifold: Geometry of the position, for ``sghmc``.
-        folder: Folder for draws and checkpoints.
-        devices: As for :func:`geodax.sample`.
-        progress: As for :func:`geodax.sample`.
-        trains: Whether the first part of the warm-up trains.
-        num_inner_steps: Number of batches and steps of an iteration of ``sghmc``.
-        keep: Function of a position that selects what is recorded; None records all.
-
-    Returns:
-        The result of :func:`geodax.sample`.
+    ``start`` maps a key to the initial position of a chain, ``manifold`` and the number of inner steps are for
+    ``sghmc``, and ``keep`` selects what is recorded of a position.
     """
     num_data = posterior.num_data
     # steps in place of one of the size that warm-up finds; as many of sghmc make up for their length
@@ -296,18 +267,10 @@ def _of_some_batches(function: Callable[[PyTree, PyTree], Scalar]) -> Callable[[
 def held_out_training(
     rng_key: PRNGKey, posterior: Posterior, data: PyTree, epoch: int, num_training: int
 ) -> tuple[Posterior, PyTree, dict[str, Any]]:
-    """Hold examples out of training, unless it is too short to overfit.
+    """Hold examples out of training, unless it is too short to overfit; ``epoch`` is a pass through the data in steps.
 
-    Args:
-        rng_key: A PRNG key.
-        posterior: The target.
-        data: Arrays whose first axis indexes the examples.
-        epoch: Number of iterations of a pass through the data.
-        num_training: Number of training iterations.
-
-    Returns:
-        The posterior of all examples, the data as it takes them, and the arguments ``objective``, ``score`` and
-        ``score_every`` of :func:`geodax.train_first`, or none.
+    Returns the posterior of all examples, the data as it takes them, and the arguments ``objective``, ``score`` and
+    ``score_every`` of :func:`geodax.train_first`, or none.
     """
     num_data = posterior.num_data
     if num_data < _LEAST_TRAINED or (epoch > 1 and num_training < _LEAST_EPOCHS * epoch):

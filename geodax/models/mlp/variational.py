@@ -29,9 +29,15 @@ import numpy as np
 from geodax import _checks, nn
 from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar, Schedule
 from geodax._wording import argument
-from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.mlp.inference import (
+    INFERENCES,
+    AbstractInference,
+    NetworkProblem,
+    built_without_scales,
+    require_free_weights,
+    require_no_temperature,
+)
 from geodax.models.options import kept_in
-from geodax.nn.likelihoods import apply_network
 from geodax.run.fit import fit
 from geodax.run.progress import Reporter
 from geodax.run.sample import sample
@@ -74,28 +80,17 @@ class VariationalInference(AbstractInference):
     layer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "VariationalInference":
-        """Create an instance from the estimator's options of the same names."""
-        names = ("step_size", "batch_size", "num_warmup", "num_samples", "num_chains")
-        if settings["temperature"] != 1.0:
-            raise ValueError(
-                f"{argument('temperature')} must be 1 for variational inference, found {settings['temperature']!r}; "
-                f"use {argument('inference', 'mcmc')} for other temperatures."
-            )
-        return cls(**{name: settings[name] for name in names})
+    def from_settings(cls, settings: Mapping[str, Any]) -> AbstractInference:
+        require_no_temperature(settings)
+        return super().from_settings(settings)
 
     @property
     def likelihood_power(self) -> float:
-        """Power of the likelihood in the approximated posterior."""
         return 1.0
 
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError for structured weights, non-normal priors, and numbers out of range."""
-        if problem.orthogonal or problem.rank is not None:
-            raise ValueError(
-                f"{argument('inference', self.kind)} supports only free weights, but {argument('orthogonal', True)} "
-                f"and {argument('rank')} put them on Stiefel manifolds; use {argument('inference', 'mcmc')}."
-            )
+        require_free_weights(problem, argument("inference", self.kind), argument("inference", "mcmc"))
         if self.step_size is not None:
             as_number("VariationalInference", "step_size", self.step_size)
         for name in ("batch_size", "num_samples", "num_chains", "num_warmup"):
@@ -103,19 +98,13 @@ class VariationalInference(AbstractInference):
                 _checks.whole("VariationalInference", name, getattr(self, name), most=_MOST_STEPS)
         jax.eval_shape(lambda key: self.start(problem, key), jax.random.key(0))
 
-    def form(self, problem: NetworkProblem) -> Form:
-        """Draws are networks as built by the problem."""
-        return Form(problem.build(jax.random.key(0)), apply_network)
+    def _built(self, problem: NetworkProblem, key: PRNGKey) -> Any:
+        return built_without_scales(problem, key, argument("inference", self.kind), argument("inference", "mcmc"))
 
     def start(self, problem: NetworkProblem, key: PRNGKey) -> Position:
         """Create the network with the initial posterior of a fit."""
         key_network, key_layers = jax.random.split(key)
-        network = problem.build(key_network)
-        if isinstance(network, nn.Hierarchical):
-            raise ValueError(
-                f"{argument('inference', self.kind)} requires normal priors; use {argument('prior', 'gaussian')}, or "
-                f"{argument('inference', 'mcmc')}."
-            )
+        network = self._built(problem, key_network)
         inner = network.network if isinstance(network, nn.WithNoise) else network
         priors = _without_noise(problem.priors) if isinstance(network, nn.WithNoise) else problem.priors
         layers = nn.variational(inner, self.kind, key=key_layers, priors=priors, **self.layer_options)
@@ -146,7 +135,6 @@ class VariationalInference(AbstractInference):
         devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
-        """Fit each chain, then draw."""
         key_fits, key_draws = jax.random.split(rng_key)
         likelihood, num_data = problem.log_likelihood(as_bound=True), len(data[0])
         kept = kept_in(folder)
@@ -212,14 +200,7 @@ class NaturalGradient(VariationalInference):
     kind: str = "ivon"
 
     def start(self, problem: NetworkProblem, key: PRNGKey) -> Position:
-        """Create the network from which a fit starts."""
-        network = problem.build(key)
-        if isinstance(network, nn.Hierarchical):
-            raise ValueError(
-                f"{argument('inference', self.kind)} requires normal priors; use {argument('prior', 'gaussian')}, or "
-                f"{argument('inference', 'mcmc')}."
-            )
-        return network
+        return self._built(problem, key)
 
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError as for the other inferences, and for missing inputs under noisy K-FAC."""
@@ -233,7 +214,6 @@ class NaturalGradient(VariationalInference):
             )
 
     def method(self, problem: NetworkProblem, start: Any, likelihood: Any, num_data: int) -> dict[str, Any]:
-        """Return the algorithm."""
         has_noise = isinstance(start, nn.WithNoise)
         algorithm = _NATURAL[self.kind](
             start,
@@ -274,13 +254,8 @@ class DrawState(NamedTuple):
 def independent_draws(problem: NetworkProblem, log_likelihood: Any, data: tuple[np.ndarray, ...]) -> SamplingAlgorithm:
     """Create a sampling algorithm that draws independently from fitted variational networks.
 
-    Args:
-        problem: The network and its priors.
-        log_likelihood: ``(position, batch) -> (B,)``.
-        data: Inputs and targets; the log density of a draw uses at most 1,000 rows, scaled to all of them.
-
-    Returns:
-        The algorithm: ``init`` takes a variational network; the positions of its states are ordinary networks.
+    The log density of a draw uses at most 1,000 rows, scaled to all. ``init`` takes a variational network; the
+    positions of states are ordinary networks.
     """
     num_data = len(data[0])
     rows = np.linspace(0, num_data - 1, min(num_data, _MOST_ROWS)).astype(int)

@@ -15,21 +15,10 @@ from geodax._wording import argument
 def row_weights(
     owner: str, inputs: np.ndarray, targets: np.ndarray, sample_weight: Any, class_weight: Any
 ) -> Float[np.ndarray, " rows"] | None:
-    """Return the weight of each row, the product of its own and of its class's.
+    """Return the weight of each row, the product of its own and of its class's; None if none were given.
 
-    Args:
-        owner: Name used in error messages.
-        inputs: The rows.
-        targets: Their targets.
-        sample_weight: Weights of rows, or None.
-        class_weight: Weights by class, ``"balanced"``, or None.
-
-    Returns:
-        The weights; None if none were given.
-
-    Raises:
-        TypeError: If ``class_weight`` is of another kind.
-        ValueError: If weights are negative, or all zero.
+    Raises TypeError if ``class_weight`` is not a dict, ``"balanced"`` or None, and ValueError if weights are negative,
+    or all zero.
     """
     if sample_weight is None and class_weight is None:
         return None

@@ -1,13 +1,12 @@
 """Checked counts between classes in windows, in the form used by the hidden Markov network model."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import gammaln
 
 from geodax import _checks
-from geodax._wording import argument
 
 CountLikelihood = Literal["poisson", "negative-binomial"]
 COUNT_LIKELIHOODS: tuple[CountLikelihood, ...] = ("poisson", "negative-binomial")
@@ -38,16 +37,7 @@ class NetworkCounts(NamedTuple):
 def observations(
     counts: Float[np.ndarray, "T C C"], *, diagonal: bool = True, likelihood: CountLikelihood = "poisson"
 ) -> NetworkCounts:
-    """Extract the pairs of symmetric matrices of counts.
-
-    Args:
-        counts: One matrix per window, NaN where a count is missing.
-        diagonal: Whether to include counts within a class.
-        likelihood: Distribution of a count given its rate.
-
-    Returns:
-        The counts.
-    """
+    """Extract the pairs of symmetric matrices of counts, one per window, NaN where a count is missing."""
     rows, columns = np.triu_indices(counts.shape[1], 0 if diagonal else 1)
     values = counts[:, rows, columns]
     is_observed, values = ~np.isnan(values), np.nan_to_num(values)
@@ -62,16 +52,9 @@ def observations(
 
 
 def checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
-    """Check counts in windows.
+    """Check symmetric counts, windows x classes x classes, NaN where missing; return them in double precision.
 
-    Args:
-        X: Symmetric counts, windows x classes x classes, NaN where a count is missing.
-
-    Returns:
-        The counts in double precision.
-
-    Raises:
-        ValueError: If the counts are not symmetric integers.
+    Raises ValueError if they are not symmetric integers.
     """
     counts = _checks.numbers("NetworkHMM", "X", X)
     if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2 or len(counts) < 1:
@@ -94,18 +77,5 @@ def checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
 
 
 def checked_likelihood(name: str) -> CountLikelihood:
-    """Check the name of a distribution of the counts.
-
-    Args:
-        name: The name.
-
-    Returns:
-        The distribution.
-
-    Raises:
-        ValueError: If the name is unknown.
-    """
-    for likelihood in COUNT_LIKELIHOODS:
-        if likelihood == name:
-            return likelihood
-    raise ValueError(f"NetworkHMM: {argument('counts')} must be one of {', '.join(COUNT_LIKELIHOODS)}, found {name!r}.")
+    """Return the distribution of the counts; raises ValueError for an unknown name."""
+    return cast(CountLikelihood, _checks.chosen("NetworkHMM", "counts", name, COUNT_LIKELIHOODS))

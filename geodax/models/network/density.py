@@ -76,14 +76,7 @@ class NetworkParameters(NamedTuple):
 
 
 def parameters(position: Position) -> NetworkParameters:
-    """Compute the natural parameters of a position.
-
-    Args:
-        position: As for :func:`log_density`.
-
-    Returns:
-        The parameters; intercepts and dispersions that the model lacks are zero.
-    """
+    """Compute the natural parameters of a position; intercepts and dispersions that the model lacks are zero."""
     eigenvalues = position["eigenvalues"]
     zero = jnp.zeros_like(eigenvalues[..., 0])
     dispersion = jnp.exp(position["log_dispersion"]) if "log_dispersion" in position else zero
@@ -128,17 +121,7 @@ def count_log_probabilities(
     *,
     likelihood: CountLikelihood = "poisson",
 ) -> Float[Array, "K N"]:
-    """Compute the normalised log probability of single counts in each state.
-
-    Args:
-        theta: Parameters without leading axes.
-        values: The counts.
-        pairs: The two classes of each count.
-        likelihood: Distribution of a count given its rate.
-
-    Returns:
-        Log probabilities.
-    """
+    """Compute the normalised log probability of single counts, each of a pair of classes, in each state."""
     eta = log_rates(theta)[:, pairs[0], pairs[1]]
     numbers, constant = (jnp.asarray(x, eta.dtype)[None, :] for x in (values, gammaln(values + 1.0)))
     if likelihood == "poisson":
@@ -218,17 +201,7 @@ def draw_counts(
 def simulate(
     key: PRNGKey, theta: NetworkParameters, num_windows: int, *, likelihood: CountLikelihood = "poisson"
 ) -> tuple[Int[Array, " T"], Float[Array, "T C C"]]:
-    """Draw states and counts from the model.
-
-    Args:
-        key: A PRNG key.
-        theta: Parameters without leading axes.
-        num_windows: T.
-        likelihood: Distribution of a count given its rate.
-
-    Returns:
-        The states and the counts.
-    """
+    """Draw states and counts of some windows from the model."""
     key_first, key_states, key_counts = jax.random.split(key, 3)
     log_transition = jnp.log(jnp.asarray(theta.transition))
     first = jax.random.randint(key_first, (), 0, len(log_transition))

@@ -24,13 +24,8 @@ def log_likelihood(
 ) -> Scalar:
     """Compute the log density of the observations, summed over all sequences of states.
 
-    Args:
-        log_emission: Log density of each observation in each state.
-        log_transition: Log transition probabilities, from the row's state to the column's.
-        log_initial: Log probabilities of the first state.
-
-    Returns:
-        The log density.
+    All functions take the log density of each observation in each state, log transition probabilities, from the row's
+    state to the column's, and log probabilities of the first state.
     """
     return logsumexp(_forward(log_emission, log_transition, log_initial)[-1])
 
@@ -38,16 +33,7 @@ def log_likelihood(
 def smooth(
     log_emission: Float[Array, "T K"], log_transition: Float[Array, "K K"], log_initial: Float[Array, " K"]
 ) -> Float[Array, "T K"]:
-    """Compute the probabilities of the states at each time given all observations (forward-backward).
-
-    Args:
-        log_emission: Log density of each observation in each state.
-        log_transition: Log transition probabilities, from the row's state to the column's.
-        log_initial: Log probabilities of the first state.
-
-    Returns:
-        The probabilities; rows sum to 1.
-    """
+    """Compute the probabilities of the states at each time given all observations (forward-backward)."""
     forward = _forward(log_emission, log_transition, log_initial)
 
     def step(later: Array, emission: Array) -> tuple[Array, Array]:
@@ -65,17 +51,7 @@ def draw_states(
     log_transition: Float[Array, "K K"],
     log_initial: Float[Array, " K"],
 ) -> Int[Array, " T"]:
-    """Draw a sequence of states given all observations (forward filtering, backward sampling).
-
-    Args:
-        key: A PRNG key.
-        log_emission: Log density of each observation in each state.
-        log_transition: Log transition probabilities, from the row's state to the column's.
-        log_initial: Log probabilities of the first state.
-
-    Returns:
-        One sequence.
-    """
+    """Draw a sequence of states given all observations (forward filtering, backward sampling)."""
     forward = _forward(log_emission, log_transition, log_initial)
     # the argmax of log probabilities plus Gumbel noise is a categorical draw
     noise = jax.random.gumbel(key, forward.shape, forward.dtype)

@@ -60,16 +60,7 @@ class WeightedCounts(NamedTuple):
 
 
 def starts(problem: WeightedCounts, rank: int, noises: Float[np.ndarray, "B C C"]) -> Factors:
-    """Compute initial factors: the leading eigenvectors of the perturbed logarithms of the mean counts.
-
-    Args:
-        problem: The counts.
-        rank: p.
-        noises: Perturbations of the logarithms, one matrix per start.
-
-    Returns:
-        One set of factors per perturbation.
-    """
+    """Compute initial factors: leading eigenvectors of the logarithms of the mean counts, perturbed by each noise."""
     size = problem.num_classes
     logs = np.zeros((size, size))
     logs[problem.pairs] = np.log((problem.sums + 0.5) / (problem.weights + 0.5))
@@ -105,13 +96,8 @@ def objective(problem: WeightedCounts, factors: Factors) -> Float[np.ndarray, " 
 def information(problem: WeightedCounts, factors: Factors) -> tuple[np.ndarray, np.ndarray]:
     """Compute gradient and Fisher information over unnormalised W, eigenvalues and, if present, the intercept.
 
-    Args:
-        problem: The counts.
-        factors: The candidates.
-
-    Returns:
-        Arrays of shapes (B, d) and (B, d, d). The information is singular: p (p + 1) / 2 directions leave the log rates
-        unchanged.
+    The shapes are (B, d) and (B, d, d). The information is singular: p (p + 1) / 2 directions leave the log rates
+    unchanged.
     """
     form, eta = _predictors(problem, factors)
     mean = np.exp(eta)
@@ -149,15 +135,7 @@ def moved(problem: WeightedCounts, factors: Factors, step: Float[np.ndarray, "B 
 
 
 def fit(problem: WeightedCounts, factors: Factors) -> tuple[Factors, Float[np.ndarray, " B"]]:
-    """Optimise each start towards a local maximum, for at most 40 steps.
-
-    Args:
-        problem: The counts.
-        factors: The initial factors.
-
-    Returns:
-        The final factors, and the objective there.
-    """
+    """Optimise each start towards a local maximum, for at most 40 steps; return the factors and the objective there."""
     values = objective(problem, factors)
     damping = np.full(len(values), 1e-2)
     for _ in range(_MOST_STEPS):

@@ -22,12 +22,7 @@ _MOST_ROUNDS = 20
 def state_order(theta: NetworkParameters, *, diagonal: bool = True) -> Int[np.ndarray, "*draws K"]:
     """Compute the indices of each draw's states in the reported order.
 
-    Args:
-        theta: Parameters, or draws of them with any number of leading axes.
-        diagonal: Whether to include rates within a class.
-
-    Returns:
-        Indices of the states.
+    ``diagonal`` includes rates within a class.
     """
     rates = _rates(theta, diagonal)
     draws = rates.reshape(-1, *rates.shape[-2:])
@@ -46,15 +41,10 @@ def state_order(theta: NetworkParameters, *, diagonal: bool = True) -> Int[np.nd
 
 
 def identified(theta: NetworkParameters, *, diagonal: bool = True) -> NetworkParameters:
-    """Return draws with states, columns and signs in the reported order.
+    """Return draws, with two leading axes or one, with states, columns and signs in the reported order.
 
-    Args:
-        theta: Draws, with two leading axes or one.
-        diagonal: Whether to include rates within a class in the total rate of a state.
-
-    Returns:
-        The same draws, with states matched and numbered by mean total rate in ascending order; eigenvalues descending;
-        signs aligned within each state.
+    States are matched and numbered by mean total rate, in which ``diagonal`` includes rates within a class, in
+    ascending order; eigenvalues are descending and signs aligned within each state.
     """
     order = state_order(theta, diagonal=diagonal)
     vectors, eigenvalues = np.asarray(theta.vectors), np.asarray(theta.eigenvalues)

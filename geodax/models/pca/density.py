@@ -82,14 +82,7 @@ class Observations(NamedTuple):
 
 
 def observations(data: Float[np.ndarray, "rows n"]) -> Observations:
-    """Reduce data to the statistics that the likelihood needs.
-
-    Args:
-        data: Standardised data, NaN where a cell is missing.
-
-    Returns:
-        The statistics and the incomplete rows.
-    """
+    """Reduce standardised data, NaN where a cell is missing, to the statistics that the likelihood needs."""
     is_observed = ~np.isnan(data)
     is_complete = is_observed.all(axis=1)
     complete, incomplete = data[is_complete], data[~is_complete]
@@ -113,15 +106,10 @@ def parameters(position: Position) -> PPCAParameters:
 
 
 def log_density(data: Observations, prior: PPCAPrior) -> LogDensity:
-    """Build the log posterior density.
+    """Build the log posterior density of :func:`observations`.
 
-    Args:
-        data: The data, from :func:`observations`.
-        prior: The prior.
-
-    Returns:
-        The function of a position ``{"components": n x p, "log_gaps": p, "log_noise": scalar, "mean": n}``; the
-        scales are cumulative sums of the exponentials of the gaps, starting with the smallest scale.
+    It is a function of a position ``{"components": n x p, "log_gaps": p, "log_noise": scalar, "mean": n}``; the scales
+    are cumulative sums of the exponentials of the gaps, starting with the smallest scale.
     """
     n = data.average.shape[0]
 
@@ -211,18 +199,10 @@ class RowPosterior(NamedTuple):
 
 
 def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"], *, has_missing: bool = True) -> RowPosterior:
-    r"""Compute scores and marginal density of each row under one set of parameters.
+    r"""Compute scores and marginal density of each standardised row under parameters without leading axes.
 
     With :math:`o` the observed cells, :math:`z \mid x_o \sim N(M^{-1} \Lambda W_o^T (x_o - \mu_o) / \sigma^2,\;
-    M^{-1})` and :math:`M = I + \Lambda W_o^T W_o \Lambda / \sigma^2`.
-
-    Args:
-        theta: Parameters without leading axes.
-        data: Standardised rows, NaN where a cell is missing.
-        has_missing: Whether cells may be missing. False uses one factor for all rows.
-
-    Returns:
-        The three quantities for each row.
+    M^{-1})` and :math:`M = I + \Lambda W_o^T W_o \Lambda / \sigma^2`. Without missing cells one factor serves all rows.
     """
     if has_missing:
         observed = (~jnp.isnan(data)).astype(data.dtype)
@@ -291,14 +271,7 @@ def require_noise(exact: int, n: int, num_components: int) -> None:
 def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num_components: int) -> StartingScales:
     """Compute scales and noise of the classical PCA solution, bounded away from zero.
 
-    Args:
-        squares: Eigenvalues of the scatter matrix, the largest first.
-        num_rows: Number of rows.
-        n: Number of columns.
-        num_components: p.
-
-    Returns:
-        The scales.
+    ``squares`` are the eigenvalues of the scatter matrix, the largest first.
     """
     variance = np.zeros(n)
     variance[: len(squares)] = squares[:n] / max(num_rows - 1, 1)
@@ -312,18 +285,10 @@ def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num
 def starting_points(
     data: Float[np.ndarray, "rows n"], num_components: int, spread: float = 0.3
 ) -> Callable[[PRNGKey], Position]:
-    """Build initial positions near the classical PCA solution, more dispersed than the posterior.
+    """Build the function from a PRNG key to an initial position, near the classical PCA solution of standardised data.
 
-    Args:
-        data: Standardised data, NaN where a cell is missing (replaced by the column's mean here).
-        num_components: p.
-        spread: Size of the perturbation.
-
-    Returns:
-        The function from a PRNG key for the perturbation to a position.
-
-    Raises:
-        ValueError: If p components describe the rows exactly.
+    Positions are more dispersed than the posterior; missing cells (NaN) are replaced by the column's mean here. Raises
+    ValueError if the components describe the rows exactly.
     """
     n = data.shape[1]
     average = np.nan_to_num(np.nanmean(np.where(np.isnan(data).all(axis=0), 0.0, data), axis=0))

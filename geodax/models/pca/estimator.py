@@ -8,7 +8,6 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _checks
@@ -25,7 +24,7 @@ from geodax.models.pca.density import PPCAParameters, PPCAPrior
 from geodax.models.pca.held_out import HeldOutCells, held_out_cells, number_of
 from geodax.models.pca.options import PCAOptions
 from geodax.models.pooling import MOST_POOLED_DRAWS, MOST_PREDICTIVE_DRAWS, over_blocks, over_rows, padded, pooled
-from geodax.models.run_arguments import RunArguments, all_or_nothing
+from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import units
 from geodax.predict.mixtures import Mixture, as_levels
 from geodax.run.blocks import draw_blocks, mapped
@@ -35,7 +34,9 @@ _MOST_ENTRIES = 1 << 24  # of the arrays in a prediction for a block of rows
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class BayesianPCA(
+    AllowsMissing, RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     r"""Probabilistic PCA with a posterior over orthonormal loadings, scales, noise and mean.
 
     Rows are :math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)` with :math:`W^T W = I` and :math:`\Lambda` diagonal,
@@ -62,12 +63,6 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         >>> model = BayesianPCA(n_components=2, random_state=0).fit(X)  # doctest: +SKIP
         >>> scores = model.transform(X)  # doctest: +SKIP
     """
-
-    def __sklearn_tags__(self) -> Tags:
-        """Declare that missing cells are allowed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "BayesianPCA":

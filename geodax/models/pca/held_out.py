@@ -72,13 +72,8 @@ def is_quick(data: Float[np.ndarray, "rows n"]) -> bool:
 def held_out_cells(data: Float[np.ndarray, "rows n"]) -> HeldOutCells | None:
     """Predict each cell from the other cells of its row, with models of 0, 1, 2, ... components for the other rows.
 
-    The folds are the same in every call.
-
-    Args:
-        data: Standardised data, NaN where a cell is missing.
-
-    Returns:
-        The comparison; None if there are too few rows or columns for one component.
+    The data are standardised, NaN where a cell is missing. The folds are the same in every call. Returns None if there
+    are too few rows or columns for one component.
     """
     generator = np.random.default_rng(0)
     part = _part(data, generator)

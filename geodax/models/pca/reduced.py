@@ -50,15 +50,10 @@ class ReducedObservations(NamedTuple):
 
 
 def reduced_observations(data: Float[np.ndarray, "rows n"], num_components: int) -> ReducedObservations | None:
-    """Reduce data to the principal axes if that is possible and useful.
+    """Reduce standardised data to the principal axes if that is possible and useful.
 
-    Args:
-        data: Standardised data, NaN where a cell is missing.
-        num_components: p.
-
-    Returns:
-        The statistics; None for a table with missing cells or uncentred columns, and for one with few columns, for
-        which the scatter matrix is as good.
+    Returns None for a table with missing cells or uncentred columns, and for one with few columns, for which the
+    scatter matrix is as good.
     """
     rows, n = data.shape
     is_wide = rows + num_components < n
@@ -89,16 +84,7 @@ class Problem(NamedTuple):
 
 
 def problem(data: Float[np.ndarray, "rows n"], num_components: int, prior: PPCAPrior) -> Problem:
-    """Build the problem for a table, in the coordinates of its principal axes or in all columns.
-
-    Args:
-        data: Standardised data, NaN where a cell is missing.
-        num_components: p.
-        prior: The prior.
-
-    Returns:
-        The problem.
-    """
+    """Build the problem for a standardised table, in the coordinates of its principal axes or in all columns."""
     reduced = reduced_observations(data, num_components)
     if reduced is not None:
         return Problem(
@@ -112,12 +98,7 @@ def problem(data: Float[np.ndarray, "rows n"], num_components: int, prior: PPCAP
 def log_density(data: ReducedObservations, prior: PPCAPrior) -> LogDensity:
     """Build the log posterior density, with the mean and the loadings outside the table's span integrated out.
 
-    Args:
-        data: The data, from :func:`reduced_observations`.
-        prior: The prior.
-
-    Returns:
-        The function of a position ``{"components": (A, R), "log_gaps": p, "log_noise": scalar}``.
+    It is a function of a position ``{"components": (A, R), "log_gaps": p, "log_noise": scalar}``.
     """
     n, r = data.basis.shape
     total = float(data.squares.sum())
@@ -148,13 +129,6 @@ def parameters(data: ReducedObservations, prior: PPCAPrior) -> Callable[[Positio
     """Build the function from a position to all parameters; those integrated out are drawn given the others.
 
     The PRNG key comes from the bits of the position, so a position always gives the same draw.
-
-    Args:
-        data: The data.
-        prior: The prior.
-
-    Returns:
-        The function.
     """
     n, r = data.basis.shape
 
@@ -181,16 +155,7 @@ def parameters(data: ReducedObservations, prior: PPCAPrior) -> Callable[[Positio
 def starting_points(
     data: ReducedObservations, num_components: int, spread: float = 0.3
 ) -> Callable[[PRNGKey], Position]:
-    """Like :func:`geodax.models.pca.density.starting_points`, in the coordinates of the principal axes.
-
-    Args:
-        data: The data.
-        num_components: p.
-        spread: Size of the perturbation.
-
-    Returns:
-        The function from a PRNG key to a position.
-    """
+    """Like :func:`geodax.models.pca.density.starting_points`, in the coordinates of the principal axes."""
     (n, r), p = data.basis.shape, num_components
     extra = p if r < n else 0
     require_noise(num_exact(data.squares, int(data.num_rows), n), n, p)

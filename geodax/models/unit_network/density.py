@@ -102,14 +102,8 @@ def bias_factor(form: UnitNetworkForm, prior: UnitNetworkPrior, num_inputs: int)
 def parameters(position: Position, form: UnitNetworkForm, prior: UnitNetworkPrior) -> UnitNetworkParameters:
     """Compute the parameters of the function at a position.
 
-    Args:
-        position: ``units`` (H x (D + 1) if joint, else H x D), ``bias`` (H, unless joint), ``output`` (H),
-            ``intercept`` and ``log_noise``.
-        form: The parametrisation.
-        prior: The prior.
-
-    Returns:
-        The parameters.
+    A position has ``units`` (H x (D + 1) if joint, else H x D), ``bias`` (H, unless joint), ``output`` (H),
+    ``intercept`` and ``log_noise``.
     """
     units = position["units"]
     if form.bias == "joint":
@@ -132,16 +126,9 @@ def log_density(
     form: UnitNetworkForm,
     prior: UnitNetworkPrior,
 ) -> LogDensity:
-    """Return the log posterior density, with respect to the uniform measure on the spheres.
+    """Return the log posterior density of standardised data, with respect to the uniform measure on the spheres.
 
-    Args:
-        inputs: Standardised inputs; with a second axis, draws of missing ones, over which the likelihood is averaged.
-        targets: Standardised outputs.
-        form: The parametrisation.
-        prior: The prior.
-
-    Returns:
-        A function of a position, see :func:`parameters`.
+    The likelihood is averaged over a second axis of the inputs, draws of missing ones.
     """
     num_rows = len(targets)
 

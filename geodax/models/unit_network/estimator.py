@@ -1,15 +1,15 @@
 """A ReLU network with unit weight vectors, as a scikit-learn estimator."""
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from geodax import _checks
 from geodax._wording import argument, in_python
 from geodax.mcmc.nuts import nuts
 from geodax.models.missing import (
@@ -23,7 +23,7 @@ from geodax.models.missing import (
 )
 from geodax.models.options import require_positive, require_targets, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count, thinned
-from geodax.models.run_arguments import RunArguments, all_or_nothing
+from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 from geodax.models.unit_network import density
 from geodax.models.unit_network.density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
 from geodax.models.unit_network.functions import anchors, explained_share, functions, log_predictive, moments
@@ -37,7 +37,7 @@ _ALLOW_NAN: dict[str, Any] = {"ensure_all_finite": "allow-nan"}
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, BaseEstimator):
+class UnitNetworkRegressor(AllowsMissing, RunArguments, UnitNetworkOptions, RegressorMixin, BaseEstimator):
     r"""Regression with one hidden ReLU layer whose units have unit weight vectors.
 
     :math:`y = a + \sum_h v_h \max\{0, w_h^T x + b_h\}` plus Gaussian noise (Pourzanjani et al. 2021, section 6.1).
@@ -65,12 +65,6 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         >>> model = UnitNetworkRegressor(n_hidden=4, random_state=0).fit(X, y)  # doctest: +SKIP
         >>> mean, deviation = model.predict(X, return_std=True)  # doctest: +SKIP
     """
-
-    def __sklearn_tags__(self) -> Tags:
-        """Declare that missing inputs are allowed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     @all_or_nothing
     def fit(self, X: Any, y: Any) -> "UnitNetworkRegressor":
@@ -261,15 +255,9 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         )
 
     def _form(self) -> UnitNetworkForm:
-        for weights in density.WEIGHTS:
-            for bias in density.BIASES:
-                if (weights, bias) == (self.weights, self.bias):
-                    return UnitNetworkForm(weights, bias)
-        raise ValueError(
-            f"UnitNetworkRegressor: {argument('weights')} must be 'unit' or 'free', and {argument('bias')} 'joint' or "
-            "'separate', found "
-            f"{self.weights!r} and {self.bias!r}."
-        )
+        weights = _checks.chosen("UnitNetworkRegressor", "weights", self.weights, density.WEIGHTS)
+        bias = _checks.chosen("UnitNetworkRegressor", "bias", self.bias, density.BIASES)
+        return UnitNetworkForm(cast(density.Weights, weights), cast(density.Bias, bias))
 
 
 def _first_draw(inputs: Float[np.ndarray, "rows *draws D"]) -> Float[np.ndarray, "rows D"]:

@@ -35,16 +35,7 @@ def log_predictive(
 ) -> Float[np.ndarray, " rows"]:
     """Compute the log density of each output, averaged over normal distributions with the draws' means and noise.
 
-    Args:
-        y: Outputs, one per row.
-        means: Values of the function.
-        noise: Standard deviations.
-
-    Returns:
-        One number per row.
-
-    Raises:
-        ValueError: If there is not one finite output for each row.
+    Raises ValueError if there is not one finite output for each row.
     """
     targets = np.asarray(y, np.float64)
     if targets.shape != means.shape[1:] or not np.isfinite(targets).all():

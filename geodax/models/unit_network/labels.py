@@ -24,15 +24,7 @@ _MOST_ROWS = 60
 def contributions(
     theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]
 ) -> Float[np.ndarray, "draw H rows"]:
-    """Compute the contribution of each unit to the output on each row.
-
-    Args:
-        theta: Draws with one leading axis.
-        inputs: Standardised inputs.
-
-    Returns:
-        The contributions.
-    """
+    """Compute the contribution of each unit to the output on each standardised row."""
     active = np.einsum("dhk,rk->dhr", np.asarray(theta.weights), inputs) + np.asarray(theta.bias)[..., None]
     return np.maximum(active, 0.0) * np.asarray(theta.output)[..., None]
 
@@ -40,16 +32,10 @@ def contributions(
 def matching(
     theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"], first: int = 0
 ) -> Int[np.ndarray, "draw H"]:
-    """Return an order of the units for each draw that matches units across draws.
+    """Return an order of the units for each draw, to be taken along the unit axis, that matches units across draws.
 
-    Args:
-        theta: Draws with one leading axis.
-        inputs: Standardised inputs; some rows of them are used.
-        first: Index of the draw used as the initial reference, for instance that of highest density.
-
-    Returns:
-        For each draw the indices of its units, to be taken along the unit axis, in descending order of the mean square
-        of the varying part of their mean contribution.
+    The initial reference is the draw ``first``, for instance that of highest density. Units are in descending order of
+    the mean square of the varying part of their mean contribution.
     """
     rows = np.linspace(0, len(inputs) - 1, min(_MOST_ROWS, len(inputs))).astype(int)
     given = contributions(theta, inputs[rows])

@@ -30,20 +30,10 @@ def starting_point(
     num_searches: int = 6,
     num_rounds: int = 10,
 ) -> Position:
-    """Find an initial position for one chain.
+    """Find an initial position for one chain, for standardised data.
 
-    Args:
-        key: PRNG key for the search.
-        inputs: Standardised inputs.
-        targets: Standardised outputs.
-        num_hidden: H.
-        form: The parametrisation.
-        prior: The prior, which penalises the output weights.
-        num_searches: Number of searches, the best of which is used.
-        num_rounds: Number of times a search revises each unit, keeping the best of many candidates.
-
-    Returns:
-        A position.
+    The best of ``num_searches`` searches is used. In each round a search revises each unit, keeping the best of many
+    candidates, under the penalty of the output weights' prior.
     """
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     chosen = generator.permutation(len(targets))[:_MOST_ROWS]
