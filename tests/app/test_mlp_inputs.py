@@ -9,10 +9,11 @@ import pytest
 from geodax.app.families import FAMILIES, run_kind
 from geodax.app.mlp.about import write_data
 from geodax.app.mlp.files import load_labelled, save_labelled
-from geodax.app.mlp.inputs import OTHER, codes, found_levels, indicators, parts_of_dates, waves
+from geodax.app.mlp.inputs import OTHER, found_levels, indicators, parts_of_dates, waves
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.mlp.results import judged_rows
 from geodax.app.report.html import Report
+from geodax.app.tables.codes import codes
 from geodax.data.errors import TableError
 
 
@@ -76,9 +77,7 @@ def test_dates_have_the_periods_that_they_cover(days, parts):
 def test_integers_that_look_like_codes_are_found():
     values = np.array([[1, 10115, 3, 20240131, 2.5], [2, 80331, 4, 20240229, 1]])
     found = codes(["rooms", "zip", "paid", "day", "id"], values)
-    assert found.keys() == {"zip", "day"}
-    assert "write 20240131 as 2024-01-31" in found["day"]
-    assert "--categories zip" in found["zip"]
+    assert found == {"zip": ("codes", "codes"), "day": ("dates", "dates; write 20240131 as 2024-01-31")}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,7 @@ def test_integers_that_look_like_codes_are_found():
 )
 def test_numbers_of_groups_of_adjacent_rows_are_found(numbers, are_groups):
     found = codes(["place"], numbers[:, None].astype(float))
-    assert ("groups of 4 adjacent rows" in found.get("place", "")) is are_groups
+    assert found == ({"place": ("groups", "numbers of groups of 4 adjacent rows")} if are_groups else {})
 
 
 @pytest.fixture
@@ -209,7 +208,10 @@ def test_inputs_of_a_table_and_what_is_said(table, tmp_path):
         "1 of 90 rows have no 'y' and are left out.",
     ):
         assert note in facts["notes"]
-    assert any("'customer_id' holds integers that look like codes" in note for note in facts["notes"])
+    assert any(
+        "'customer_id' holds integers that look like codes; with --categories customer_id they are" in note
+        for note in facts["notes"]
+    )
     missing = next(note for note in facts["notes"] if "missing inputs" in note)
     assert missing.startswith(f"{rows} of 89 rows have missing inputs ('size' {cells[0]}, 'city' {cells[1]}).")
     assert "Whether 'size', 'city' are missing is an input too." in missing

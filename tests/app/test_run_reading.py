@@ -866,3 +866,17 @@ def test_dates_are_no_variables_of_a_matrix_but_name_its_rows(suffix, tmp_path):
     assert data.second == ("time", "when")
     with pytest.raises(TableError, match="at least two numeric columns that vary, found 'time' for --second-view"):
         read_grouped(tmp_path / "views.csv", group="g", first="a,b", second="")
+
+
+def test_a_column_of_codes_is_pointed_out_in_a_matrix(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("county,a,b\n" + "".join(f"{1 + 2 * (k // 3)},{k * k % 7},{k * k % 11}\n" for k in range(30)))
+    notes = run_kind("pca").read(path, FAMILIES["pca"].options(n_components=1), None)[1]["notes"]
+    assert not any("look like" in note for note in notes)  # even steps
+    path.write_text(path.read_text().replace("county", "county_id"))
+    notes = run_kind("pca").read(path, FAMILIES["pca"].options(n_components=1), None)[1]["notes"]
+    told = "Column 'county_id' holds integers that look like codes. To leave it out, name the other columns with --columns."
+    assert told in notes
+    assert (
+        told not in run_kind("pca").read(path, FAMILIES["pca"].options(n_components=1), ("county_id", "a"))[1]["notes"]
+    )

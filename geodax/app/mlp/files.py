@@ -13,6 +13,7 @@ from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
 from geodax.app.mlp.targets import class_counts, classes, numbers
 from geodax.app.run_folder.files import kept_arrays, save_arrays
 from geodax.app.tables.assembly import OnMissing, missing_counts, some_of
+from geodax.app.tables.codes import codes
 from geodax.app.tables.columns import SEVERAL_UNITS
 from geodax.app.tables.dialect import BLANK, FOUND, MISSING, Dialect
 from geodax.app.tables.names import as_names
@@ -206,10 +207,9 @@ def read_labelled(
     days = {name: inputs[:, chosen.index(name)] for name in table.dates if name in chosen}
     parts = encoding.parts_of_dates(days)
     count = len(inputs)
-    codes = encoding.codes(chosen, inputs)
     inputs = np.hstack([inputs, encoding.waves(days, parts, count), encoding.indicators(cells, pairs, count)])
     notes = _notes_on_columns(table, others, pairs, parts, left_out, wanted is None)
-    notes += [f"Column {name!r} holds integers that look like {what}." for name, what in codes.items()]
+    notes += [_about_codes(name, *found) for name, found in codes(chosen, inputs[:, : len(chosen)]).items()]
     if are_classes:
         notes.append(class_counts(targets))
     if num_unknown:
@@ -337,6 +337,14 @@ def _notes_on_columns(
         found = some_of([f"{name!r} ({part})" for name, part in parts])
         notes.append(f"The place of a date in a period is an input: {found}.")
     return notes
+
+
+def _about_codes(name: str, kind: str, words: str) -> str:
+    advice = {
+        "groups": f"; with --groups {name} whole groups are held out, with --drop {name} it is left out",
+        "codes": f"; with --categories {name} they are categories, with --drop {name} they are left out",
+    }
+    return f"Column {name!r} holds integers that look like {words}{advice.get(kind, '')}."
 
 
 def _described(name: str, levels: Sequence[str]) -> str:

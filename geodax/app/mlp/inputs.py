@@ -1,7 +1,6 @@
 """Columns of a table as inputs of a network: categories as columns of 0 and 1, and the parts of dates."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,7 @@ OTHER = "(other)"
 """The category of all values that are too rare for one of their own."""
 _MANY_CATEGORIES, _MOST_CATEGORIES, _ROWS_OF_EACH, _MOST_CELLS = 100, 1_000, 100, 50_000_000
 _MANY_ROWS, _LEAST_OF_MANY, _LEAST_OF_FEW = 30, 3, 2  # rows of a category
-_MANY_GROUPS = 10
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
-_CODE = re.compile(r"(.*[\W_])?(?i:ids?|codes?|zip|zipcode|postcode|plz|fips|sku|isbn|phone|number|no|nr)|.*[a-z]I[dD]")
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -136,44 +133,3 @@ def waves(dates: Mapping[str, np.ndarray], parts: Pairs, num_rows: int) -> np.nd
 def wave_names(parts: Pairs) -> list[str]:
     """Return the names of the columns of :func:`waves`."""
     return [f"{name} ({part} {function})" for name, part in parts for function in ("sin", "cos")]
-
-
-def codes(names: Iterable[str], values: np.ndarray) -> dict[str, str]:
-    """Return the columns of integers that look like codes or dates, and how.
-
-    Args:
-        names: Numeric columns.
-        values: Their cells, rows x columns.
-
-    Returns:
-        By column, what its integers look like.
-    """
-    found = {}
-    for name, cells in zip(names, values.T, strict=True):
-        x = cells[~np.isnan(cells)]
-        if not len(x) or np.any(x != np.round(x)):
-            continue
-        month, day = x // 100 % 100, x % 100
-        if np.all((x > 1e7) & (x < 1e8) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)):
-            found[name] = f"dates; write {x[0]:.0f} as {x[0] // 1e4:.0f}-{month[0]:02.0f}-{day[0]:02.0f}"
-        elif (size := _rows_of_each(cells)) > 1:
-            found[name] = (
-                f"numbers of groups of {size} adjacent rows; with --groups {name} whole groups are held out, with "
-                f"--drop {name} it is left out"
-            )
-        elif _CODE.fullmatch(name):
-            found[name] = f"codes; with --categories {name} they are categories, with --drop {name} they are left out"
-    return found
-
-
-def _rows_of_each(x: np.ndarray) -> int:
-    """Return k if the cells look like numbers of groups of k adjacent rows, else 0.
-
-    The numbers are consecutive, or many and ascending in uneven steps: even steps are those of a grid.
-    """
-    size = int(np.argmax(x != x[0]))
-    if not (0 < 2 * size < len(x) and np.array_equal(x, np.repeat(x[::size], size)[: len(x)])):
-        return 0
-    steps = np.diff(x[::size])
-    is_uneven = len(steps) >= _MANY_GROUPS and bool(np.all(steps > 0)) and np.ptp(steps) > 0
-    return size if is_uneven or np.all(steps == 1) else 0

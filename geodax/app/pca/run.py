@@ -12,6 +12,7 @@ from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.pca import number
 from geodax.app.pca.diagnosis import diagnose
 from geodax.app.run_folder.files import RunFolderError, load_table, number_text, save_table
+from geodax.app.tables.codes import codes
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
 from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
@@ -37,6 +38,12 @@ class PCARun(AbstractRunKind):
         if columns is None and 0 < len(days := table.days) < len(table.names):
             table = read_table(file, text=days, **dialect.options())
             notes = [f"Dates are left out: {listed(days)}. To take them as numbers, name all columns with --columns."]
+        if columns is None:
+            notes += [
+                f"Column {name!r} holds integers that look like {words}. To leave it out, name the other columns with "
+                "--columns."
+                for name, (_, words) in codes(table.names, table.values).items()
+            ]
         _check_enough(table, options)
         facts: dict[str, Any] = {"columns": list(table.names), "notes": [*table.notes, *notes]}
         if options.n_components == "auto":
