@@ -99,9 +99,9 @@ def variance_shares(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
 def detection_limit(draws: PooledDraws, num_rows: float) -> Float[np.ndarray, " draw"]:
     """Return the scale below which no method finds a component's direction in this number N of rows, one per draw.
 
-    For many rows and columns, the leading sample component is unrelated to the true one unless scale > noise (n /
-    N)^(1/4) (Baik, Ben Arous and Péché 2005, for the spiked covariance model). With missing cells, N is the number of
-    complete rows with as many observed cells.
+    For many rows and columns, the leading sample component is unrelated to the true one unless
+    scale > noise (n / N)^(1/4) (Baik, Ben Arous and Péché 2005, for the spiked covariance model). With missing cells, N
+    is the number of complete rows with as many observed cells.
     """
     return draws.noise * (draws.mean.shape[1] / max(num_rows, 1.0)) ** 0.25
 
