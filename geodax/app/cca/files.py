@@ -37,20 +37,11 @@ class GroupedTable:
 
 
 def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Dialect = FOUND) -> GroupedTable:
-    """Read both views and the groups.
+    """Read both views and the groups of rows that have their group and a cell, from a file with a header.
 
-    Args:
-        path: The file, with a header.
-        group: The group column; empty takes the first text column.
-        first: Columns of view 1: comma-separated names or patterns such as ``protein*``.
-        second: Columns of view 2; empty takes all other numeric columns.
-        dialect: Format of the file.
-
-    Returns:
-        The rows that have their group and a cell.
-
-    Raises:
-        TableError: If columns cannot be found, or there is no such row.
+    An empty group column takes the first text column. View 1 is given by comma-separated names or patterns such as
+    ``protein*``; view 2 too, or if empty by all other numeric columns. Raises TableError if columns cannot be found, or
+    there is no such row.
     """
 
     def needed(names: Sequence[str]) -> Sequence[str]:
@@ -134,18 +125,9 @@ class NewRows(NamedTuple):
 
 
 def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) -> NewRows:
-    """Read rows to predict for, of both views or of one.
+    """Read rows to predict for, of both views or of one; a view without any number in the file counts as absent.
 
-    Args:
-        path: The file.
-        fitted: The data of the fit.
-        dialect: Format of the file.
-
-    Returns:
-        The rows; a view without any number in the file counts as absent.
-
-    Raises:
-        TableError: If the groups or both views are missing.
+    Raises TableError if the groups or both views are missing.
     """
 
     def needed(names: Sequence[str]) -> Sequence[str]:
@@ -194,17 +176,7 @@ def _no_view(path: Path, fitted: GroupedTable, what: str, there: Sequence[str]) 
 
 
 def _require_whole_or_absent(table: Table, view: int, names: Sequence[str], others: Sequence[str]) -> None:
-    """Raise TableError if a file has some columns of a view but not all.
-
-    Args:
-        table: The file.
-        view: The view number.
-        names: Columns of the view in the fit.
-        others: Numeric columns of the file that are in neither view.
-
-    Raises:
-        TableError: If the view is incomplete.
-    """
+    """Raise TableError if a file has some columns of a view but not all; others are its columns in neither view."""
     there = _numeric(table)
     lacking = [name for name in names if name not in there]
     if not lacking or len(lacking) == len(names):

@@ -52,11 +52,7 @@ def identified_draws(model: HierarchicalCCA) -> dict[str, np.ndarray]:
 def named_draws(model: HierarchicalCCA) -> dict[str, np.ndarray]:
     """Return canonical correlations and the posterior, with one entry for each group where they differ by group.
 
-    Args:
-        model: The fitted estimator.
-
-    Returns:
-        Arrays, chain x draw first: ``correlation_1[GROUP]``, ``noise_1[GROUP]``, ``spread_shared_1``, ...
+    These are arrays, chain x draw first: ``correlation_1[GROUP]``, ``noise_1[GROUP]``, ``spread_shared_1``, ...
     """
     posterior, groups = posterior_arrays(model)[0], [str(group) for group in model.groups_]
     fields = cca_density.CCAParameters._fields
@@ -82,16 +78,7 @@ def write_cca(
     command: str,
     path: Path,
 ) -> None:
-    """Write the report.
-
-    Args:
-        model: The fitted estimator.
-        data: The rows.
-        findings: Findings of the diagnostics.
-        config: Configuration of the run.
-        command: The command that repeats the run.
-        path: The file to write.
-    """
+    """Write the report; the command repeats the run."""
     groups = [str(g) for g in model.groups_]
     report = Report(
         f"Two views in {Path(config['file']).name}",

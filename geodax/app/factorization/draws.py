@@ -9,14 +9,10 @@ _NUM_ANCHORS = 8
 
 
 def identified_draws(model: LowRankFactorization, data: RatingTable) -> dict[str, np.ndarray]:
-    """Return draws that the posterior identifies: noise, singular values, expected ratings of some pairs.
+    """Return draws, chain x draw first, that the posterior identifies.
 
-    Args:
-        model: The fitted estimator.
-        data: Its data.
-
-    Returns:
-        ``noise`` and ``fit`` in the units of the ratings, ``scales`` in standardised units; chain x draw first.
+    These are ``noise`` and ``fit``, expected ratings of some pairs, in the units of the ratings, and the singular
+    values ``scales`` in standardised units.
     """
     group = model.posterior_["posterior"].data_vars
     posterior = {name: group[name].values for name in ("intercept", "log_noise", "scales") if name in group}

@@ -52,20 +52,12 @@ class RatingTable:
 def read_ratings(
     path: Path, *, user: str, item: str, rating: str, test_fraction: float, seed: int = 0, dialect: Dialect = FOUND
 ) -> RatingTable:
-    """Read ratings.
+    """Read ratings from a file with one row per rating.
 
-    Args:
-        path: A file with one row per rating.
-        user: Column of the users; empty takes one with a matching name (user, user_id, userId, customer, ...).
-        item: Column of the items; likewise (item, movieId, productId, ...).
-        rating: Column of the ratings; likewise (rating, stars, ...). If no column is given and no name matches, the
-            first three columns are users, items and ratings.
-        test_fraction: Fraction of the rows to hold out. All ratings of a pair are held out or fitted together.
-        seed: Chooses the rows that are held out.
-        dialect: Format of the file.
-
-    Returns:
-        The rows without missing cells; users and items are named by :func:`geodax.app.tables.names.as_names`.
+    An empty column name takes one with a matching name: (user, user_id, userId, customer, ...), (item, movieId,
+    productId, ...), (rating, stars, ...). If no column is given and no name matches, the first three columns are users,
+    items and ratings. All ratings of a pair are held out or fitted together, chosen by the seed. The rows without
+    missing cells remain; users and items are named by :func:`geodax.app.tables.names.as_names`.
 
     Raises:
         TableError: If columns cannot be found, ratings are not numbers, or too few are left to fit.
@@ -120,19 +112,10 @@ def _held_out(group: np.ndarray, wanted: int, seed: int) -> np.ndarray:
 def read_new_pairs(
     path: Path, data: RatingTable, dialect: Dialect = FOUND
 ) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
-    """Read pairs of user and item.
+    """Read names of user and item, empty where one is missing, ratings if the file has them, and notes.
 
-    Args:
-        path: A file with the columns of the fit; or without a header, two or three columns in the order of the fit,
-            with the rating if there are three.
-        data: The fitted data.
-        dialect: Format of the file.
-
-    Returns:
-        Names of user and item, empty where one is missing; ratings if the file has them; and notes.
-
-    Raises:
-        TableError: If columns cannot be found.
+    The file has the columns of the fit; or without a header, two or three columns in the order of the fit, with the
+    rating if there are three. Raises TableError if columns cannot be found.
     """
     table = read_table(
         path,

@@ -32,16 +32,7 @@ def write_factorization(
     command: str,
     path: Path,
 ) -> None:
-    """Write the report.
-
-    Args:
-        model: The fitted estimator.
-        data: The ratings, including those held out.
-        findings: Findings of the diagnostics.
-        config: Configuration of the run.
-        command: The command that repeats the run.
-        path: The file to write.
-    """
+    """Write the report on the ratings, including those held out; the command repeats the run."""
     number = int(np.sum(~data.is_test))
     report = Report(
         f"{data.columns[2]} in {Path(config['file']).name}",

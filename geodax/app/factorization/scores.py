@@ -22,15 +22,7 @@ ABOUT = (
 
 
 def rating_scores(model: LowRankFactorization, data: RatingTable) -> Scores:
-    """Score the predictions of the held-out ratings.
-
-    Args:
-        model: The estimator, fitted to the others.
-        data: The ratings.
-
-    Returns:
-        The scores of the model and of the simpler ones; none if no rating was held out.
-    """
+    """Score the predictions of the held-out ratings, if any, by the model and by simpler ones."""
     pairs, y = data.pairs[data.is_test], data.ratings[data.is_test]
     if not len(y):
         return {}

@@ -67,14 +67,7 @@ _LIKELIHOODS = {  # a sentence about the target, and a formula
 
 
 def write_model(report: Report, model: Any, targets: Sequence[str], names: Sequence[str]) -> None:
-    """Write the section on the model.
-
-    Args:
-        report: The report.
-        model: The fitted estimator.
-        targets: Names of the targets.
-        names: Names of the inputs.
-    """
+    """Write the section on the model."""
     is_classifier = hasattr(model, "classes_")
     report.section("Model")
     sentence, formula = _LIKELIHOODS[model.likelihood]
@@ -173,13 +166,7 @@ def _prior_text(prior: Any, shape: tuple[int, ...]) -> str:
 
 
 def write_data(report: Report, data: LabelledTable, notes: list[str]) -> None:
-    """Write the section on the data and what was left out.
-
-    Args:
-        report: The report.
-        data: The rows.
-        notes: Decisions made while reading the file.
-    """
+    """Write the section on the data and what was left out."""
     report.section("Data")
     x, y = data.train
     aside = int(data.is_test.sum())

@@ -93,15 +93,7 @@ def choose_held_out(
 def about_held_out(
     is_test: np.ndarray, group: np.ndarray | None, groups: str, time: str, dates: Sequence[str]
 ) -> list[str]:
-    """Say how many rows are held out, and how they were chosen.
-
-    Args:
-        is_test: Which rows are held out.
-        group: The group of each row, or None.
-        groups: Column of the groups.
-        time: Column of the times.
-        dates: Inputs that are dates.
-    """
+    """Say how many rows are held out, and how they were chosen; ``dates`` are the inputs that are dates."""
     if not is_test.any():
         return []
     which = f", the latest by {time!r}," if time else ""

@@ -13,15 +13,10 @@ _MOST_ODDS = 30.0
 
 
 def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
-    """Return draws that the posterior identifies: the function on some rows, and the noise or the dispersion.
+    """Return draws, chain x draw first, that the posterior identifies: the function on some rows, and the noise.
 
-    Args:
-        model: The fitted estimator.
-        data: Its data.
-
-    Returns:
-        ``log_odds`` of each row's most probable class, or ``fit`` and, if it is a parameter, ``noise``, for negative
-        binomial counts ``dispersion``; chain x draw first. Of several targets, ``fit of a`` for each target ``a``.
+    These are ``log_odds`` of each row's most probable class, or ``fit`` and, if it is a parameter, ``noise``, for
+    negative binomial counts ``dispersion``. Of several targets, ``fit of a`` for each target ``a``.
     """
     found = _all(model, data)
     if not data.several:
@@ -31,12 +26,7 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
 
 
 def point_estimates(model: Any, draws: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Names of draws that are constant in every chain, as the noise of a variational or a Laplace approximation is.
-
-    Args:
-        model: The fitted estimator.
-        draws: Draws by name, chain x draw first.
-    """
+    """Names of draws that are constant in every chain, as the noise of a variational or a Laplace approximation is."""
     return () if model.inference == "mcmc" else tuple(name for name, values in draws.items() if is_still(values).all())
 
 

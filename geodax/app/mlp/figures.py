@@ -35,18 +35,7 @@ _DASHES = ("-", "--", ":", "-.")
 def predicted_figure(
     centre: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str, *, is_log: bool = False
 ) -> Figure:
-    """Plot observed values against predictions, with intervals.
-
-    Args:
-        centre: Predicted means or medians.
-        interval: Lower and upper ends.
-        y: Observed values.
-        target: Name of the target.
-        is_log: Whether the axes are logarithmic.
-
-    Returns:
-        The figure.
-    """
+    """Plot observed values y against predicted means or medians, with lower and upper ends of intervals."""
     low, high = interval
     figure = new_figure(WIDTH, 3.9)
     ax = styled(figure.add_subplot())
@@ -64,12 +53,7 @@ def predicted_figure(
 def calibration_figure(ranks: np.ndarray, weights: np.ndarray | None = None) -> Figure:
     """Plot the fraction of rows below each quantile of their prediction.
 
-    Args:
-        ranks: Predictive probability of at most the observed value, of each row.
-        weights: Weights of the rows.
-
-    Returns:
-        The figure.
+    Ranks are predictive probabilities of at most the observed value.
     """
     figure = new_figure(NARROW, 3.4)
     ax = styled(figure.add_subplot())
@@ -87,15 +71,7 @@ def calibration_figure(ranks: np.ndarray, weights: np.ndarray | None = None) -> 
 
 
 def curves_figure(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], weights: np.ndarray | None = None) -> Figure:
-    """Plot ROC and precision-recall curves.
-
-    Args:
-        curves: For each label whether a row has the class, and the predicted probability of the class.
-        weights: Weights of the rows.
-
-    Returns:
-        The figure.
-    """
+    """Plot ROC and precision-recall curves of whether a row has a class, and of its predicted probability, by label."""
     figure, (left, right) = grid(2, height=3.0)
     for i, (label, (is_in, p)) in enumerate(curves.items()):
         style = {"color": SERIES[i % len(SERIES)], "linestyle": _DASHES[i % len(_DASHES)], "linewidth": 1.4}
@@ -119,15 +95,7 @@ def curves_figure(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], weights: 
 
 
 def importance_figure(scores: Mapping[str, Score], quantity: str) -> Figure:
-    """Plot importances with 90 % intervals, the largest first.
-
-    Args:
-        scores: Importances by input.
-        quantity: Label of the axis.
-
-    Returns:
-        The figure.
-    """
+    """Plot importances by input with 90 % intervals, the largest first."""
     shown = list(scores.items())[:_MOST_BARS]
     figure = new_figure(WIDTH, 0.75 + 0.24 * len(shown))
     ax = styled(figure.add_subplot())
@@ -147,16 +115,9 @@ def importance_figure(scores: Mapping[str, Score], quantity: str) -> Figure:
 def dependence_figure(
     parts: Sequence[Dependence], quantity: str, classes: Sequence[str], *, is_log: bool = False
 ) -> Figure:
-    """Plot partial dependences: medians and 90 % intervals over the draws.
+    """Plot partial dependences: medians and 90 % intervals over the draws, on vertical axes that may be logarithmic.
 
-    Args:
-        parts: The dependences.
-        quantity: What is predicted.
-        classes: Names of the classes of the curves' last axis that are shown; empty for a regressor.
-        is_log: Whether the vertical axes are logarithmic.
-
-    Returns:
-        The figure.
+    ``classes`` are those of the curves' last axis that are shown; empty for a regressor.
     """
     has_long_labels = any(isinstance(p.values[0], str) and len(p.values) > _MOST_UPRIGHT for p in parts)
     figure, axes = grid(len(parts), height=2.5 if has_long_labels else 2.0)

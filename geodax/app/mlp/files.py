@@ -114,7 +114,7 @@ def read_labelled(
     seed: int = 0,
     dialect: Dialect = FOUND,
 ) -> LabelledTable:
-    """Read inputs and targets.
+    """Read the rows of a file that have all targets: their inputs, targets and weights, and which are held out.
 
     Args:
         path: The file.
@@ -129,9 +129,6 @@ def read_labelled(
         test_fraction: Fraction of the rows to hold out.
         seed: Chooses the rows that are held out.
         dialect: Format of the file.
-
-    Returns:
-        The rows with all targets.
 
     Raises:
         TableError: If columns cannot be found or have the wrong contents.

@@ -70,14 +70,7 @@ class Dependence(NamedTuple):
 
 
 def inputs_of(data: LabelledTable) -> dict[str, list[int]]:
-    """Return the columns of each input; a categorical input has one for each category, a date its periods too.
-
-    Args:
-        data: The data.
-
-    Returns:
-        Column indices by input.
-    """
+    """Return the columns of each input; a categorical input has one for each category, a date its periods too."""
     found: dict[str, list[int]] = {}
     for i, name in enumerate(data.sources):
         found.setdefault(name, []).append(i)
@@ -94,17 +87,7 @@ def with_some_draws(model: Any, most: int = _MOST_DRAWS) -> Any:
 
 
 def permutation_importance(model: Any, data: LabelledTable, rows: Judged, seed: int = 0) -> Importance:
-    """Compute the permutation importance of every input on some of the judged rows.
-
-    Args:
-        model: The fitted estimator.
-        data: Its data.
-        rows: The rows.
-        seed: Seed of the permutations.
-
-    Returns:
-        The importances.
-    """
+    """Compute the permutation importance of every input on some of the judged rows."""
     groups, few = inputs_of(data), with_some_draws(model)
     num_draws = math.prod(few.posterior_["posterior"].sizes[axis] for axis in ("chain", "draw"))
     allowed = _MOST_EVALUATIONS / (num_draws * len(groups) * _cost(rows.inputs))
@@ -141,16 +124,7 @@ def _losses(model: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def partial_dependence(model: Any, data: LabelledTable, names: Sequence[str]) -> list[Dependence]:
-    """Compute the partial dependence on some inputs, for each of some draws.
-
-    Args:
-        model: The fitted estimator.
-        data: Its data.
-        names: The inputs.
-
-    Returns:
-        One entry per input.
-    """
+    """Compute the partial dependence on each of some inputs, for each of some draws."""
     groups, few, x = inputs_of(data), with_some_draws(model), data.train[0]
     grids = {name: _grid(data, x, groups[name]) for name in names}
     num_draws = math.prod(few.posterior_["posterior"].sizes[axis] for axis in ("chain", "draw"))

@@ -17,19 +17,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def asked_levels(path: Path, name: str, labels: np.ndarray) -> list[str]:
-    """Return the categories of a column of ``--categories``.
-
-    Args:
-        path: The file.
-        name: The column.
-        labels: Its cells, empty where one is missing.
-
-    Returns:
-        All values.
-
-    Raises:
-        TableError: If there are too few or too many.
-    """
+    """Return the categories of a column of ``--categories``; raises TableError if there are too few or too many."""
     present = labels[labels != ""]
     levels = np.unique(present).tolist()
     most = _room(len(present))
@@ -45,12 +33,9 @@ def asked_levels(path: Path, name: str, labels: np.ndarray) -> list[str]:
 def found_levels(labels: np.ndarray) -> list[str]:
     """Return the categories of a text column, or none if it looks like names or free text.
 
-    Args:
-        labels: Its cells, empty where one is missing.
-
-    Returns:
-        The values of at least 3 rows (2 of less than 30 rows), at most 100 or one for each 100 rows, and :data:`OTHER`
-        if there are others; none if these are less than half of all rows and all values have less than 100 rows each.
+    These are the values of at least 3 rows (2 of less than 30 rows), at most 100 or one for each 100 rows, and
+    :data:`OTHER` if there are others; none if these are less than half of all rows and all values have less than 100
+    rows each.
     """
     levels, counts = np.unique(labels[labels != ""], return_counts=True)
     total = int(counts.sum())
@@ -76,14 +61,8 @@ def levels_of(categories: Pairs, name: str) -> list[str]:
 def indicators(cells: Mapping[str, np.ndarray], categories: Pairs, num_rows: int) -> np.ndarray:
     """Make one column of 0 and 1 for each category.
 
-    Args:
-        cells: The cells of each column, empty where one is missing.
-        categories: Columns and categories.
-        num_rows: Number of rows.
-
-    Returns:
-        The columns; NaN in all of a column's categories where its cell is missing, or has an unknown value and there
-        is no category for others.
+    All of a column's categories are NaN where its cell is missing, or has an unknown value and there is no category for
+    others.
     """
     found = np.zeros((num_rows, len(categories)))
     for name in dict.fromkeys(name for name, _ in categories):
@@ -101,14 +80,9 @@ def unknown(labels: np.ndarray, levels: Sequence[str]) -> np.ndarray:
 
 
 def parts_of_dates(dates: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
-    """Choose the periods that dates cover.
+    """Choose the periods that dates, days by column, cover: pairs of a column and "year", "week" or "day".
 
-    Args:
-        dates: Days by column, NaN where one is missing.
-
-    Returns:
-        Columns and "year", "week" or "day": those whose dates span 1.5 periods (times of a day: half a day) and mostly
-        follow each other within half a period.
+    The dates span 1.5 periods (times of a day: half a day) and mostly follow each other within half a period.
     """
     found = []
     for name, cells in dates.items():

@@ -22,15 +22,7 @@ _ACCURATE_PROBABILITY = 0.02
 
 
 def about_ensemble(num_networks: int, num_draws: int) -> list[Finding]:
-    """Say what stands in place of findings about chains, where networks are trained by themselves.
-
-    Args:
-        num_networks: Number of networks.
-        num_draws: Number of independent draws around each.
-
-    Returns:
-        A note.
-    """
+    """Say what stands in place of findings about chains, where networks are trained by themselves."""
     return [
         Finding(
             "note",
@@ -46,13 +38,8 @@ def about_ensemble(num_networks: int, num_draws: int) -> list[Finding]:
 def judged_by_predictions(findings: Sequence[Finding], draws: Mapping[str, np.ndarray]) -> list[Finding]:
     """Adapt findings to an ensemble over modes, and replace those about mixing where predictions are accurate enough.
 
-    Args:
-        findings: The findings.
-        draws: ``fit`` (chain, draw, row) and ``noise`` (chain, draw), for each of several targets ``fit of a`` and
-            ``noise of a``; or ``log_odds`` (chain, draw, row).
-
-    Returns:
-        The findings, the most severe first.
+    Draws are ``fit`` (chain, draw, row) and ``noise`` (chain, draw), for each of several targets ``fit of a`` and
+    ``noise of a``; or ``log_odds`` (chain, draw, row). The most severe findings come first.
     """
     adapted = [
         finding._replace(severity=_SEVERITIES[finding.title], advice=_ADVICE)

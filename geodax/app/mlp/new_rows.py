@@ -20,22 +20,12 @@ from geodax.data.errors import TableError, listed
 def read_new(
     path: Path, data: LabelledTable, *, are_classes: bool, dialect: Dialect = FOUND
 ) -> tuple[Table, np.ndarray | None]:
-    """Read new rows.
+    """Read the inputs of new rows, and the targets if the file has some of them.
 
-    Args:
-        path: The file.
-        data: The fitted data.
-        are_classes: Whether the target holds classes.
-        dialect: Format of the file.
-
-    Returns:
-        The table of inputs, and the targets if the file has some of them: NaN or an empty name where one is missing,
-        classes by the names of the fit, several targets as rows x targets. A category that the fit has not seen is
-        :data:`OTHER` if the fit has that category, otherwise missing. Targets of another kind than in the fit are left
-        out, with a note.
-
-    Raises:
-        TableError: If a column is missing, or a numeric column holds text.
+    A missing target is NaN or an empty name; classes have the names of the fit, several targets are rows x targets. A
+    category that the fit has not seen is :data:`OTHER` if the fit has that category, otherwise missing. Targets of
+    another kind than in the fit are left out, with a note. Raises TableError if a column is missing, or a numeric
+    column holds text.
     """
     names = tuple(dict.fromkeys(name for name, _ in data.categories))
     inputs = data.numbers

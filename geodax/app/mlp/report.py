@@ -51,16 +51,7 @@ def write_report(
     command: str,
     path: Path,
 ) -> None:
-    """Write the report of a classifier or regressor.
-
-    Args:
-        model: The fitted estimator.
-        data: The rows, including those held out.
-        findings: Findings of the diagnostics.
-        config: Configuration of the run.
-        command: The command that repeats the run.
-        path: The file to write.
-    """
+    """Write the report of a classifier or regressor; the command repeats the run."""
     is_classifier = hasattr(model, "classes_")
     is_ordinal = model.likelihood == "ordinal"
     widths = "-".join(map(str, model.widths)) if model.widths else "no hidden layers"
@@ -263,7 +254,6 @@ def _curves(found: Results, names: list[str]) -> dict[str, tuple[np.ndarray, np.
 
 
 def _inputs(report: Report, model: Any, data: LabelledTable, importance: Importance) -> None:
-    """Write what is known of the inputs."""
     is_classifier = hasattr(model, "classes_")
     quantity = "increase of the log loss, in nats" if is_classifier else "decrease of R²"
     report.figure(

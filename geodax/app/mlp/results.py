@@ -82,15 +82,7 @@ class Judged:
 
 
 def judged_rows(model: Any, data: LabelledTable) -> Judged:
-    """Choose the held-out rows, or the fitted rows if no row was held out; at most 20,000 of them.
-
-    Args:
-        model: The fitted estimator.
-        data: Its data.
-
-    Returns:
-        The rows.
-    """
+    """Choose the held-out rows, or the fitted rows if no row was held out; at most 20,000 of them."""
     is_classifier, y = hasattr(model, "classes_"), data.targets
     is_known = np.isin(y, model.classes_) if is_classifier else np.ones(len(y), bool)
     left_out = int(np.sum(data.is_test & ~is_known))
@@ -132,14 +124,7 @@ class Results:
         return scored.rows(self.scores)
 
     def lines(self, target: str = "") -> tuple[str, ...]:
-        """Return the table as aligned lines of text.
-
-        Args:
-            target: Name of the target if the network has several.
-
-        Returns:
-            The lines.
-        """
+        """Return the table as aligned lines of text, with the target, if it is named, in the corner."""
         corner = f"{target}, {self.rows.words}" if target else self.rows.words
         aligned = [*scored.lines(corner, self.scores)]
         if others := self.rows.left_out:
@@ -159,13 +144,6 @@ def results(model: Any, data: LabelledTable) -> Results:
     """Score a fitted network and the simpler models on the held-out rows, or on the fitted rows if there are none.
 
     The simpler models are fitted to all rows that are not held out, including those that calibrate the network.
-
-    Args:
-        model: The fitted estimator.
-        data: Its data.
-
-    Returns:
-        The scores.
     """
     found = (_of_classes if hasattr(model, "classes_") else _of_numbers)(model, data)
     if (groups := found.rows.groups) is None:
@@ -273,15 +251,7 @@ def _completed(fitted: np.ndarray, weights: np.ndarray | None, others: np.ndarra
 
 
 def answer(found: Results, target: str) -> str:
-    """Say in one or two sentences how well the network predicts.
-
-    Args:
-        found: The results.
-        target: Name of the target.
-
-    Returns:
-        The sentences.
-    """
+    """Say in one or two sentences how well the network predicts."""
     scores, linear = found.scores, found.models[1]
     words = f"{'On' if found.rows.is_held_out else 'On the'} {found.rows.words}"
 

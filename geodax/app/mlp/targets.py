@@ -70,12 +70,7 @@ def observed_classes(
 ) -> tuple[np.ndarray | None, tuple[str, ...]]:
     """Return the classes of new rows by the names of the fit, or None if they are not classes, and notes.
 
-    Args:
-        table: The new rows.
-        name: The target.
-        dialect: Format of the file.
-        fitted: The classes of the fitted rows.
-        is_as_written: Whether these are named as in the file.
+    ``is_as_written``: whether the classes of the fitted rows are named as in the file.
     """
     known = np.unique(fitted).tolist()
     labels = as_names(table.text[name], dialect, known)

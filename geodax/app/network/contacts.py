@@ -124,16 +124,8 @@ def count_windows(
 def hold_out_counts(windows: ContactWindows, fraction: float, *, diagonal: bool = True) -> ContactWindows:
     """Hold out counts of pairs in windows at random, the same fraction of those above zero as of the others.
 
-    Args:
-        windows: The counts.
-        fraction: Fraction of the counts to hold out.
-        diagonal: Whether counts within a class are among them.
-
-    Returns:
-        The counts with ``is_test``, and a note.
-
-    Raises:
-        TableError: See :func:`geodax.app.network.files.entries_to_hold_out`.
+    Counts within a class are among them if ``diagonal``. The result has ``is_test`` and a note. Raises TableError as
+    :func:`geodax.app.network.files.entries_to_hold_out`.
     """
     is_open = np.triu(np.ones(windows.counts.shape, bool), 0 if diagonal else 1)
     is_test, note = entries_to_hold_out(windows.counts, is_open, fraction, "counts")

@@ -68,25 +68,15 @@ def read_adjacency(
 ) -> Adjacency:
     """Read a network from an adjacency matrix or an edge list.
 
-    A file of two or three columns is an edge list: two nodes, and the pair's value in the third column if there is
-    one, 1 otherwise. Pairs that are not listed are zero. If a pair is listed several times, the largest value counts;
-    counts are added up. The first line holds column names unless both its nodes also appear below.
+    A file of two or three columns is an edge list: two nodes, and the pair's value in the third column if there is one,
+    1 otherwise. Pairs that are not listed are zero. If a pair is listed several times, the largest value counts; counts
+    are added up. The first line holds column names unless both its nodes also appear below. If ``columns`` names the
+    two node columns and perhaps the value column, other columns are ignored.
 
     Any other file is a matrix, with as many rows as numeric columns. A text column before them holds the row names,
     which may be in another order than the columns.
 
-    Args:
-        path: The file.
-        counts: Whether values are counts.
-        columns: Names of the two node columns of an edge list, and of its value column, if it has one. Other columns
-            are then ignored.
-        dialect: Format of the file.
-
-    Returns:
-        The network.
-
-    Raises:
-        TableError: If the file is neither, or rows and columns of a matrix have different names.
+    Raises TableError if the file is neither, or rows and columns of a matrix have different names.
     """
     if columns:
         named = _from_edges(Path(path), _named_edges(Path(path), tuple(columns), dialect), counts)
@@ -98,15 +88,7 @@ def read_adjacency(
 def hold_out(network: Adjacency, fraction: float) -> Adjacency:
     """Hold out pairs at random, the same ones each time, with the same fraction of those above zero as of the others.
 
-    Args:
-        network: The network.
-        fraction: Fraction of the observed pairs to hold out.
-
-    Returns:
-        The network with ``is_test``, and a note.
-
-    Raises:
-        TableError: See :func:`entries_to_hold_out`.
+    Raises TableError as :func:`entries_to_hold_out`.
     """
     is_test, note = entries_to_hold_out(network.values, np.triu(~np.isnan(network.values), 1), fraction, "pairs")
     if is_test is None:
@@ -117,19 +99,11 @@ def hold_out(network: Adjacency, fraction: float) -> Adjacency:
 def entries_to_hold_out(
     values: Float[np.ndarray, "*axes"], is_open: Bool[np.ndarray, "*axes"], fraction: float, unit: str
 ) -> tuple[Bool[np.ndarray, "*axes"] | None, str]:
-    """Choose entries of symmetric matrices to hold out at random, the same ones each time.
+    """Choose entries of symmetric matrices to hold out at random, the same ones each time, and write a note.
 
-    Args:
-        values: The matrices. The same fraction is chosen of the entries above zero and of the others.
-        is_open: The entries among which to choose, each pair once.
-        fraction: Fraction of these entries.
-        unit: Name of the entries, in the plural.
-
-    Returns:
-        Which entries are held out, symmetric in the last two axes, or None if the fraction is 0; and a note.
-
-    Raises:
-        TableError: If the fraction is not in [0, 1), or nothing is left on one side.
+    The same fraction is chosen of the open entries above zero and of the others; each pair is open once. The result is
+    symmetric in the last two axes, or None if the fraction is 0. The unit is the name of the entries, in the plural.
+    Raises TableError if the fraction is not in [0, 1), or nothing is left on one side.
     """
     if not 0 <= fraction < 1:
         raise TableError(f"--test-fraction must be at least 0 and below 1, found {fraction}.")
@@ -152,20 +126,10 @@ def entries_to_hold_out(
 def read_pairs(
     path: str | Path, names: tuple[str, ...], dialect: Dialect = FOUND, columns: Sequence[str] = ()
 ) -> Pairs:
-    """Read pairs of nodes.
+    """Read pairs of nodes of a network from a file of two or three columns, with nodes in the first two.
 
-    Args:
-        path: A file of two or three columns, with nodes in the first two. Its first line holds column names unless both
-            its cells are nodes of the network.
-        names: The nodes of the network.
-        dialect: Format of the file.
-        columns: Names of the node columns of the fit, if they were given; a wider file must have these two.
-
-    Returns:
-        The pairs.
-
-    Raises:
-        TableError: If a node is not in the network.
+    Its first line holds column names unless both its cells are nodes of the network. If the node columns of the fit
+    were named, a wider file must have these two. Raises TableError if a node is not in the network.
     """
     written = as_names(names).tolist()  # an earlier version kept 17.0
     place = {name: i for each in (written, names) for i, name in enumerate(each)} | {"": -1}
@@ -241,16 +205,7 @@ def _has_numbers_for_names(table: Table) -> bool:
 
 
 def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = None) -> _EdgeList | None:
-    """Read a file of two or three columns; None for other files.
-
-    Args:
-        path: The file.
-        dialect: Its format.
-        nodes: The possible nodes; None takes those below the first line.
-
-    Returns:
-        Its rows.
-    """
+    """Read a file of two or three columns; None for other files. By default nodes are those below the first line."""
     if path.suffix in (".npy", ".npz"):
         return None
     whole = read_table(
@@ -343,18 +298,7 @@ def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:
 
 
 def column(table: Table, name: str) -> Any:
-    """Return a column of a table, also one that is constant or text.
-
-    Args:
-        table: The table.
-        name: The column.
-
-    Returns:
-        Its cells.
-
-    Raises:
-        TableError: If it could not be read.
-    """
+    """Return the cells of a column, also of one that is constant or text; raises TableError if it could not be read."""
     if name in table.names:
         return table.values[:, table.names.index(name)]
     if name in table.set_aside:

@@ -14,15 +14,7 @@ _FLAT = 1e-2  # an eigenvalue relative to the largest, whose sign is open
 
 
 def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]:
-    """Compare the draws with the modes found before sampling.
-
-    Args:
-        modes: The result of :meth:`NetworkHMM.find_modes`.
-        lp: Log densities of the draws.
-
-    Returns:
-        A note if other modes are near the highest, a warning if draws are higher than it.
-    """
+    """Note other modes of :meth:`NetworkHMM.find_modes` near the highest; warn if log densities of draws exceed it."""
     findings = []
     excess = float(np.max(lp)) - modes[0].log_density
     if excess > 1.0:
@@ -53,13 +45,8 @@ def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]
 def sign_findings(modes: Sequence[EigenmodelMode], eigenvalues: np.ndarray) -> list[Finding]:
     """Compare the signs of the draws' eigenvalues with those of the modes found before sampling.
 
-    Args:
-        modes: The result of :meth:`Eigenmodel.find_modes`.
-        eigenvalues: Draws of the eigenvalues.
-
-    Returns:
-        A note if draws have several numbers of positive eigenvalues between which the chains seldom change, or if a
-        mode near the highest has a number that no draw has.
+    There is a note if draws have several numbers of positive eigenvalues between which the chains seldom change, or if
+    a mode near the highest has a number that no draw has.
     """
     positive = (eigenvalues > 0).sum(axis=-1)
     found, counts = np.unique(positive, return_counts=True)

@@ -84,16 +84,7 @@ def write_eigenmodel(
     command: str,
     path: Path,
 ) -> None:
-    """Write the report of an eigenmodel.
-
-    Args:
-        model: The fitted estimator.
-        data: The network.
-        findings: Findings of the diagnostics.
-        config: Configuration of the run.
-        command: The command that repeats the run.
-        path: The file to write.
-    """
+    """Write the report of an eigenmodel; the command repeats the run."""
     n = len(data.names)
     report = Report(f"Eigenmodel of {Path(config['file']).name}", subtitle=f"{n} nodes, rank {model.rank}")
     draws = eigenmodel_draws(model)
@@ -141,15 +132,7 @@ def eigenmodel_checks(data: Adjacency, model: Eigenmodel) -> Checks:
 
 
 def held_out_scores(data: Adjacency, model: Eigenmodel) -> list[tuple[str, str, str]]:
-    """Return scores of the held-out pairs, with standard errors, of the model and of the fitted mean alone.
-
-    Args:
-        data: The network.
-        model: The estimator, fitted to the other pairs.
-
-    Returns:
-        Names and scores; none if no pair was held out.
-    """
+    """Return scores of the held-out pairs, if any, with standard errors, of the model and of the fitted mean alone."""
     if data.is_test is None:
         return []
     is_test = np.triu(data.is_test, 1)
@@ -214,17 +197,7 @@ def write_network(
     command: str,
     path: Path,
 ) -> None:
-    """Write the report of a hidden Markov network model.
-
-    Args:
-        model: The fitted estimator.
-        data: The counts.
-        modes: The modes that were found.
-        findings: Findings of the diagnostics.
-        config: Configuration of the run.
-        command: The command that repeats the run.
-        path: The file to write.
-    """
+    """Write the report of a hidden Markov network model; the command repeats the run."""
     subtitle = f"{len(data.counts)} windows, {len(data.names)} classes, {model.n_states} states, rank {model.rank}"
     report = Report(f"Hidden states of {Path(config['file']).name}", subtitle=subtitle)
     begin(report, _about_states(model), findings, config)

@@ -23,15 +23,7 @@ ABOUT = (
 
 
 def contact_scores(data: ContactWindows, model: NetworkHMM) -> Scores:
-    """Score the predictions of the held-out counts.
-
-    Args:
-        data: The counts.
-        model: The estimator, fitted to the others.
-
-    Returns:
-        The scores of the model and of the simpler forecasts; none if no count was held out.
-    """
+    """Score the predictions of the held-out counts, if any, by the model and by simpler forecasts."""
     if data.is_test is None:
         return {}
     rows, columns = np.triu_indices(len(data.names), 0 if model.diagonal else 1)

@@ -218,23 +218,13 @@ def write_loadings(page: Page) -> None:
 
 
 def num_supported(draws: PooledDraws, limit: np.ndarray) -> int:
-    """Return the number of leading components whose scales are clearly above the limit of detection.
-
-    Args:
-        draws: The draws.
-        limit: Draws of the limit.
-    """
+    """Return the number of leading components whose scales are clearly above the draws of the limit of detection."""
     is_clear = (draws.scale > limit[:, None]).mean(axis=0) >= _CLEAR
     return int(np.cumprod(is_clear).sum())
 
 
 def support_sentence(support: int, p: int) -> str:
-    """Return cautious sentences on the number of components.
-
-    Args:
-        support: Number of components clearly above the limit of detection.
-        p: Number of all components.
-    """
+    """Return cautious sentences on the number of components clearly above the limit of detection, of p."""
     if support == 0:
         return "The data do not clearly support any component: no scale is clearly above the limit of detection."
     if support == p:

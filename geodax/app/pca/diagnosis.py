@@ -66,15 +66,9 @@ class Diagnosis:
 def diagnose(
     posterior: Mapping[str, np.ndarray], sample_stats: Mapping[str, np.ndarray], config: Mapping[str, Any]
 ) -> Diagnosis:
-    """Diagnose a run.
+    """Diagnose draws (chain, draw, ...) of ``components`` with aligned signs, ``scale``, ``noise`` and ``mean``.
 
-    Args:
-        posterior: ``components`` with aligned signs, ``scale``, ``noise`` and ``mean``, each (chain, draw, ...).
-        sample_stats: The sampler's statistics.
-        config: ``max_num_integration_steps`` and ``residual_bound`` are used if present.
-
-    Returns:
-        The findings and the numbers behind them.
+    Of ``config``, ``max_num_integration_steps`` and ``residual_bound`` are used if present.
     """
     draws = {name: np.asarray(posterior[name]) for name in ("scale", "noise")}
     draws |= _of_columns("mean", np.asarray(posterior["mean"]))

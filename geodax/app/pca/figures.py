@@ -27,17 +27,7 @@ def scale_figure(
     noise: np.ndarray,
     limit: np.ndarray,
 ) -> Figure:
-    """Plot scales against the noise, and the fractions of variance.
-
-    Args:
-        scale: Draws of the scales.
-        share: Draws of the fractions of variance.
-        noise: Draws of the noise.
-        limit: Draws of the limit of detection.
-
-    Returns:
-        The figure.
-    """
+    """Plot draws of the scales against those of the noise and the limit of detection, and the fractions of variance."""
     p = scale.shape[1]
     figure = new_figure(WIDTH, 1.35 + 0.24 * min(p, 40))
     labels = [f"component {j + 1}" for j in range(min(p, 40))]
@@ -68,15 +58,10 @@ def scale_figure(
 def angle_figure(
     subspace: Float[np.ndarray, "draw k"], component: Float[np.ndarray, "draw p"], at_random: float
 ) -> Figure:
-    """Plot the largest principal angle as a histogram, and the angles of the components.
+    """Plot the largest principal angle as a histogram, and the angles of the components to their mean directions.
 
-    Args:
-        subspace: Principal angles to the mean subspace in degrees, the largest first; k may be 0.
-        component: Angles of the components to their mean directions in degrees.
-        at_random: The median largest angle of a random subspace.
-
-    Returns:
-        The figure.
+    Angles are in degrees, those to the mean subspace the largest first; k may be 0. ``at_random`` is the median largest
+    angle of a random subspace.
     """
     p = component.shape[1]
     figure = new_figure(WIDTH, max(2.5, 1.2 + 0.24 * min(p, 30)))
@@ -112,15 +97,9 @@ def angle_figure(
 def loading_map(
     median: Float[np.ndarray, "row p"], is_clear: Bool[np.ndarray, "row p"], names: Sequence[str]
 ) -> Figure:
-    """Plot a map of the loadings: the colour shows the sign, its strength the size.
+    """Plot a map of median loadings: the colour shows the sign, its strength the size.
 
-    Args:
-        median: Posterior medians.
-        is_clear: Whether the 90 % interval excludes zero; these numbers are bold.
-        names: The row names.
-
-    Returns:
-        The figure.
+    Numbers whose 90 % interval excludes zero are bold.
     """
     num_rows, p = median.shape
     cell_height, cell_width = 0.21, min(1.0, 6.4 / p)
@@ -159,18 +138,7 @@ def loading_intervals(
     most_components: int = 4,
     most: int = 15,
 ) -> Figure:
-    """Plot intervals of the largest loadings of the first components.
-
-    Args:
-        loadings: Aligned draws.
-        median: Their medians.
-        names: The columns of the data.
-        most_components: Largest number of panels.
-        most: Largest number of rows per panel.
-
-    Returns:
-        The figure.
-    """
+    """Plot intervals of the largest aligned loadings of the first components, one panel each."""
     p = min(loadings.shape[2], most_components)
     num_columns = 1 if p == 1 else 2
     num_rows = math.ceil(p / num_columns)
@@ -195,16 +163,7 @@ def score_figure(
     """Plot posterior mean scores with 90 % ellipses (for one component, 90 % intervals in order).
 
     More than ``MOST_ELLIPSES`` ellipses would hide each other and the points, so only rows evenly spaced along the
-    first score have one then.
-
-    Args:
-        mean: Posterior means.
-        covariance: Posterior covariances.
-        group: The group of each row, an index into the names.
-        group_names: The group names; empty for one colour without a legend.
-
-    Returns:
-        The figure.
+    first score have one then. Groups are indices into the names; without names there is one colour and no legend.
     """
     pairs = [(0, 1), (0, 2)][: max(0, mean.shape[1] - 1)]
     figure = new_figure(WIDTH, 4.3 if pairs else 3.0)
@@ -269,16 +228,7 @@ def score_figure(
 def residual_figure(
     residual: Float[np.ndarray, "some n"], noise: Float[np.ndarray, " draw"], names: Sequence[str]
 ) -> Figure:
-    """Plot the residual of each column, and the noise.
-
-    Args:
-        residual: Draws of the residuals of the shown columns.
-        noise: Draws of the noise.
-        names: The shown columns.
-
-    Returns:
-        The figure.
-    """
+    """Plot draws of the residual of each shown column, and the noise."""
     figure = new_figure(WIDTH, 0.9 + 0.22 * len(names))
     ax = styled(figure.add_subplot())
     low, high = np.quantile(noise, (0.05, 0.95))
@@ -298,14 +248,7 @@ def biplot(
 ) -> Figure:
     """Plot scores on the first two components as points, and the largest loadings as arrows with 90 % ellipses.
 
-    Args:
-        scores: Posterior means.
-        loadings: Aligned draws.
-        group: The group of each row, an index.
-        names: The columns.
-
-    Returns:
-        The figure; the arrows are lengthened by one factor.
+    Scores are posterior means, loadings aligned draws; the arrows are lengthened by one factor.
     """
     mean = loadings.mean(axis=0)
     length = np.linalg.norm(mean, axis=1)

@@ -36,16 +36,9 @@ def evidence(
     *,
     always: bool = False,
 ) -> Evidence:
-    """Collect the evidence on the number of components.
+    """Collect the evidence on the number of components from rows with NaN where a cell is missing.
 
-    Args:
-        table: The rows as the model saw them, NaN where a cell is missing.
-        scale: Draws of the scales, at least 60 if there are as many.
-        noise: Draws of the noise.
-        always: Whether to predict held-out cells even if it takes long.
-
-    Returns:
-        The evidence.
+    Pass at least 60 draws, if there are as many. With ``always``, held-out cells are predicted even if it takes long.
     """
     rows, n = table.shape
     is_whole = not np.isnan(table).any() and rows > 1
@@ -62,11 +55,7 @@ def evidence(
 
 
 def choice_sentence(held_out: HeldOutCells | None) -> str:
-    """Return a note on a number that was chosen automatically.
-
-    Args:
-        held_out: The predictions of held-out cells.
-    """
+    """Return a note on a number that was chosen automatically."""
     if held_out is None:
         return "1 component chosen: the table is too small to compare numbers of components."
     if not held_out.chosen:
@@ -78,15 +67,7 @@ def choice_sentence(held_out: HeldOutCells | None) -> str:
 
 
 def sentences(found: Evidence, p: int) -> list[str]:
-    """Say whether a fit has too few or too many components.
-
-    Args:
-        found: The evidence.
-        p: The number of components of the fit.
-
-    Returns:
-        Up to two sentences.
-    """
+    """Say in up to two sentences whether a fit with p components has too few or too many."""
     held_out, advised = found.held_out, None if found.held_out is None else found.held_out.chosen
     said = []
     if found.observed is not None and found.replicated is not None and p < found.observed.shape[0]:
@@ -125,12 +106,7 @@ def sentences(found: Evidence, p: int) -> list[str]:
 
 
 def held_out_rows(held_out: HeldOutCells, p: int) -> list[list[str]]:
-    """Return the rows of a table of the predictions.
-
-    Args:
-        held_out: The predictions.
-        p: The number of components of the fit.
-    """
+    """Return the rows of a table of the predictions, for a fit with p components."""
     marks = {held_out.best: ["best"]}
     marks.setdefault(held_out.chosen, []).append("about as good")
     marks.setdefault(p, []).append("this fit")

@@ -17,12 +17,7 @@ _LEAST_SHOWN = 1e-3  # of the largest eigenvalue
 def number_figure(found: Evidence, p: int) -> Figure | None:
     """Plot the predictions of held-out cells, and the eigenvalues of the data beside those of simulated tables.
 
-    Args:
-        found: The evidence.
-        p: The number of components of the fit.
-
-    Returns:
-        The figure; None if there is nothing to show.
+    Returns None if there is nothing to show.
     """
     number = (found.held_out is not None) + (found.observed is not None)
     if not number:

@@ -46,30 +46,13 @@ class Page:
 
 
 def interval(values: np.ndarray, unit: str = "") -> str:
-    """Format the median and the 90 % interval of some draws.
-
-    Args:
-        values: The draws.
-        unit: Text after the interval.
-
-    Returns:
-        The text.
-    """
+    """Format the median and the 90 % interval of some draws, with a unit."""
     low, median, high = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
     return with_interval(median, low, high, unit=unit)
 
 
 def labels(given: Sequence[Any] | None, number: int, word: str) -> list[str]:
-    """Return names as text, or numbered names if none are given.
-
-    Args:
-        given: The names.
-        number: Required number of names.
-        word: What is named.
-
-    Returns:
-        The names.
-    """
+    """Return names as text, or numbered names if none are given; raises ValueError for another number of them."""
     if given is None:
         return [f"{word} {i + 1}" for i in range(number)]
     if len(given) != number:

@@ -56,15 +56,7 @@ class PooledDraws(NamedTuple):
 
 
 def pool(posterior: Mapping[str, np.ndarray]) -> PooledDraws:
-    """Concatenate the chains, remove non-finite draws, and align the signs of the components.
-
-    Args:
-        posterior: ``components`` (chain, draw, n, p), ``scale`` (chain, draw, p), ``noise`` (chain, draw) and
-            ``mean`` (chain, draw, n).
-
-    Returns:
-        The draws; empty if no draw is finite.
-    """
+    """Concatenate the chains, remove non-finite draws, which may be all, and align the signs of the components."""
     components = np.asarray(posterior["components"], dtype=np.float64)
     if components.ndim != 4:
         raise ValueError(
@@ -98,45 +90,24 @@ def pool(posterior: Mapping[str, np.ndarray]) -> PooledDraws:
 
 
 def variance_shares(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
-    """Return the fraction of the model's total variance that each component explains.
-
-    Args:
-        draws: The draws.
-
-    Returns:
-        scale_j^2 / (sum_k scale_k^2 + n noise^2).
-    """
+    """Return each component's fraction of the model's total variance: scale_j^2 / (sum_k scale_k^2 + n noise^2)."""
     squares = draws.scale**2
     total = squares.sum(axis=1) + draws.mean.shape[1] * draws.noise**2
     return squares / np.maximum(total, np.finfo(np.float64).tiny)[:, None]
 
 
 def detection_limit(draws: PooledDraws, num_rows: float) -> Float[np.ndarray, " draw"]:
-    """Return the scale below which no method finds a component's direction in this number of rows.
+    """Return the scale below which no method finds a component's direction in this number N of rows, one per draw.
 
     For many rows and columns, the leading sample component is unrelated to the true one unless
-    scale > noise (n / N)^(1/4) (Baik, Ben Arous and Péché 2005, for the spiked covariance model).
-
-    Args:
-        draws: The draws.
-        num_rows: The number N of rows; with missing cells, the number of complete rows with as many observed cells.
-
-    Returns:
-        One scale per draw.
+    scale > noise (n / N)^(1/4) (Baik, Ben Arous and Péché 2005, for the spiked covariance model). With missing cells, N
+    is the number of complete rows with as many observed cells.
     """
     return draws.noise * (draws.mean.shape[1] / max(num_rows, 1.0)) ** 0.25
 
 
 def loading_quantiles(draws: PooledDraws, levels: tuple[float, ...]) -> Float[np.ndarray, "level n p"]:
-    """Quantiles of the loadings, found for some columns of the table at a time.
-
-    Args:
-        draws: The draws.
-        levels: Probabilities.
-
-    Returns:
-        The quantiles.
-    """
+    """Quantiles of the loadings, found for some columns of the table at a time."""
     num_draws, n, p = draws.components.shape
     length = max(1, _MOST_ENTRIES // (num_draws * p))
     blocks = [draws.components[:, i : i + length] for i in range(0, n, length)]
@@ -146,11 +117,7 @@ def loading_quantiles(draws: PooledDraws, levels: tuple[float, ...]) -> Float[np
 def subspace_angles(draws: PooledDraws) -> Float[np.ndarray, "draw k"]:
     """Return principal angles between each draw's subspace and the mean subspace, in degrees, the largest first.
 
-    Args:
-        draws: The draws.
-
-    Returns:
-        The k = min(p, n - p) angles that can differ from zero.
+    Only k = min(p, n - p) angles can differ from zero.
     """
     n, p = draws.components.shape[1:]
     angles = principal_angles(draws.components, mean_subspace(draws.components))
@@ -158,16 +125,7 @@ def subspace_angles(draws: PooledDraws) -> Float[np.ndarray, "draw k"]:
 
 
 def random_subspace_angle(n: int, p: int, *, num_draws: int = 400) -> float:
-    """Return the median largest angle between a fixed subspace and a random one, in degrees.
-
-    Args:
-        n: The dimension of the space.
-        p: The dimension of the subspaces.
-        num_draws: Number of random subspaces.
-
-    Returns:
-        The angle if nothing is known about the subspace.
-    """
+    """Return the median largest angle, in degrees, between a fixed and a random subspace of dimension p."""
     generator = np.random.default_rng(0)
     num_draws = min(num_draws, max(50, _MOST_ENTRIES // (n * p)))
     subspaces = np.linalg.qr(generator.standard_normal((num_draws, n, p)))[0]
@@ -175,27 +133,13 @@ def random_subspace_angle(n: int, p: int, *, num_draws: int = 400) -> float:
 
 
 def mean_components(draws: PooledDraws) -> Float[np.ndarray, "n p"]:
-    """Return the direction of the mean of each aligned component.
-
-    Args:
-        draws: The draws.
-
-    Returns:
-        Unit columns, not exactly orthogonal.
-    """
+    """Return the directions of the means of the aligned components: unit columns, not exactly orthogonal."""
     mean = draws.components.mean(axis=0)
     return mean / np.maximum(np.linalg.norm(mean, axis=0), _SMALLEST)
 
 
 def component_angles(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
-    """Return the angle between each draw's component and the component's mean direction, in degrees.
-
-    Args:
-        draws: The draws.
-
-    Returns:
-        One angle in [0, 90] per draw and component.
-    """
+    """Return the angle in [0, 90] between each draw's component and the component's mean direction, in degrees."""
     cosines = np.abs(np.einsum("dnp,np->dp", draws.components, mean_components(draws)))
     return np.degrees(np.arccos(np.minimum(cosines, 1.0)))
 
@@ -203,14 +147,9 @@ def component_angles(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
 def score_moments(
     draws: PooledDraws, rows: Float[np.ndarray, "row n"]
 ) -> tuple[Float[np.ndarray, "row p"], Float[np.ndarray, "row p p"]]:
-    """Return posterior means and covariances of the scores ``scale * z`` of some rows.
+    """Return posterior means and covariances of the scores ``scale * z`` of rows, NaN where a cell is missing.
 
-    Args:
-        draws: The draws.
-        rows: Rows as the model saw them, NaN where a cell is missing.
-
-    Returns:
-        The means, and the covariances: the mean conditional covariance plus the covariance of the conditional means.
+    The covariances are the mean conditional covariance plus the covariance of the conditional means.
     """
     p = draws.scale.shape[1]
     means, covariances = np.zeros((len(rows), p)), np.zeros((len(rows), p, p))
@@ -232,16 +171,9 @@ def imputed_draws(
     *,
     seed: int = 0,
 ) -> Float[np.ndarray, "draw cell"]:
-    """Draw missing cells given the observed cells of their rows.
+    """Draw missing cells given the observed cells of their rows: one value per draw and cell, in the table's units.
 
-    Args:
-        draws: The draws; each gives one value per cell.
-        table: The rows as the model saw them, NaN where a cell is missing.
-        cells: Row and column of each cell.
-        seed: Random seed.
-
-    Returns:
-        The values, in the units of the table.
+    Cells are given by row and column.
     """
     generator = np.random.default_rng(seed)
     result = np.full((len(draws.noise), len(cells)), np.nan)
@@ -258,17 +190,11 @@ def imputed_draws(
 
 
 def column_residuals(draws: PooledDraws, rows: Float[np.ndarray, "row n"]) -> Float[np.ndarray, "draw n"]:
-    """Return the root mean square residual of each column.
+    """Return the root mean square residual of each column of rows, NaN where a cell is missing.
 
-    If the noise is the same in all columns, as the model assumes, all of them are near ``noise``.
-
-    Args:
-        draws: The draws.
-        rows: Rows as the model saw them, NaN where a cell is missing.
-
-    Returns:
-        The root of the expected square of x - mean - components @ (scale * z) given x, averaged over the observed rows;
-        NaN for a column without an observed cell.
+    This is the root of the expected square of x - mean - components @ (scale * z) given x, averaged over the observed
+    rows; NaN for a column without an observed cell. If the noise is the same in all columns, as the model assumes, all
+    of them are near ``noise``.
     """
     sums = np.zeros(draws.mean.shape)
     for members, is_observed in _patterns(rows):
@@ -288,20 +214,10 @@ def column_residuals(draws: PooledDraws, rows: Float[np.ndarray, "row n"]) -> Fl
 def replicated_eigenvalues(
     scale: Float[np.ndarray, "draw p"], noise: Float[np.ndarray, " draw"], num_rows: int, n: int, *, seed: int = 0
 ) -> Float[np.ndarray, "draw k"]:
-    """Simulate tables from the model and return the eigenvalues of their covariances, the largest first.
+    """Simulate a table from each draw and return the eigenvalues of their covariances, as :func:`table_eigenvalues`.
 
     Their distribution does not depend on the mean and the components, so the coordinates along the components are
     simulated.
-
-    Args:
-        scale: Draws of the scales; one table is simulated from each.
-        noise: Draws of the noise.
-        num_rows: Number of rows of a table.
-        n: Its number of columns.
-        seed: Random seed.
-
-    Returns:
-        The eigenvalues, as from :func:`table_eigenvalues` for the data.
     """
     generator = np.random.default_rng(seed)
     deviation = np.sqrt(np.pad(scale**2, ((0, 0), (0, n - scale.shape[1]))) + noise[:, None] ** 2)
@@ -309,13 +225,9 @@ def replicated_eigenvalues(
 
 
 def table_eigenvalues(table: Float[np.ndarray, "row n"]) -> Float[np.ndarray, " k"]:
-    """Return the eigenvalues of the covariance of a table without missing cells, the largest first.
+    """Return the min(rows, n) eigenvalues of the covariance of a table without missing cells, the largest first.
 
-    Args:
-        table: The table.
-
-    Returns:
-        min(rows, n) eigenvalues: the explained variances of classical PCA.
+    They are the explained variances of classical PCA.
     """
     centred = table - table.mean(axis=0)
     products = centred.T @ centred if table.shape[0] >= table.shape[1] else centred @ centred.T

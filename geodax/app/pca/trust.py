@@ -26,12 +26,7 @@ _WORDS = {
 
 
 def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
-    """Write the findings, the tables and the figures.
-
-    Args:
-        report: The page.
-        diagnosis: The findings.
-    """
+    """Write the findings, the tables and the figures."""
     report.warnings(diagnosis.findings, fine="No problems found. The chains agree and have enough effective draws.")
     report.text(
         "R-hat compares the chains and should be below 1.01. The effective sample size is the equivalent number of "

@@ -6,14 +6,7 @@ from geodax.diagnostics.findings import Finding
 
 
 def with_each_advice_once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Replace advice that an earlier finding gives by a reference to that finding.
-
-    Args:
-        findings: The findings, in the order in which they are printed.
-
-    Yields:
-        The findings.
-    """
+    """Yield findings in the order of printing, with a reference in place of advice that an earlier one gives."""
     titles: dict[str, str] = {}
     for finding in findings:
         if finding.advice in titles:

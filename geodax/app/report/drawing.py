@@ -43,15 +43,7 @@ _HANDLE = 8  # width of a handle of a legend, in characters
 
 
 def new_figure(width: float = WIDTH, height: float = 3.0) -> Figure:
-    """Make an empty figure in the report's style.
-
-    Args:
-        width: Width in inches; text is laid out for the default.
-        height: Height in inches.
-
-    Returns:
-        The figure.
-    """
+    """Make an empty figure in the report's style, in inches; text is laid out for the default width."""
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.patch.set_alpha(0)
     return figure
@@ -161,7 +153,6 @@ def narrowed(figure: Figure) -> Figure:
 
 
 def _legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], ncols: int) -> None:
-    """Add a legend above the panels."""
     figure.legend(
         handles,
         labels,
@@ -174,15 +165,7 @@ def _legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], ncols
 
 
 def short(name: str, most: int = 28) -> str:
-    """Shorten a name for an axis: one line, no control characters, cut in the middle.
-
-    Args:
-        name: The name.
-        most: Largest number of characters.
-
-    Returns:
-        The name, or its beginning and end.
-    """
+    """Shorten a name for an axis: one line, no control characters, cut in the middle."""
     name = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in name)
     name = " ".join(name.split())
     if len(name) <= most:
@@ -191,14 +174,7 @@ def short(name: str, most: int = 28) -> str:
 
 
 def draw_intervals(ax: Axes, labels: Sequence[str], samples: Sequence[np.ndarray], *, colour: str = SERIES[0]) -> None:
-    """Draw median, 50 % and 90 % interval of each sample into axes, the first at the top.
-
-    Args:
-        ax: The axes.
-        labels: The row names.
-        samples: One array per row; non-finite values are left out.
-        colour: Colour of all marks.
-    """
+    """Draw median, 50 % and 90 % interval of the finite values of each sample into axes, the first at the top."""
     for row, sample in enumerate(samples):
         values = np.asarray(sample, dtype=np.float64)
         values = values[np.isfinite(values)]
@@ -215,27 +191,16 @@ def draw_intervals(ax: Axes, labels: Sequence[str], samples: Sequence[np.ndarray
 
 
 def chain_legend(figure: Figure, number: int, word: str = "chain") -> None:
-    """Add a legend of the chains' colours above the figure, if there are 2 to 8 of them.
-
-    Args:
-        figure: The figure.
-        number: Number of chains.
-        word: Label of a chain.
-    """
+    """Add a legend of the chains' colours above the figure, if there are 2 to 8 of them."""
     if 2 <= number <= len(SERIES):
         handles = [figure.axes[0].plot([], [], color=SERIES[i], linewidth=2)[0] for i in range(number)]
         _legend(figure, handles, [f"{word} {i + 1}" for i in range(number)], number)
 
 
 def grid(number: int, *, height: float) -> tuple[Figure, list[Any]]:
-    """Make a figure of panels in two columns; a single panel has the full width.
+    """Make a figure of panels of this height in inches, in two columns; a single panel has the full width.
 
-    Args:
-        number: Number of panels.
-        height: Height of a panel, in inches.
-
-    Returns:
-        The figure and its axes, row by row.
+    Returns the axes row by row.
     """
     num_columns = 1 if number == 1 else 2
     num_rows = max(1, math.ceil(number / num_columns))

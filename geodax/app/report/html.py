@@ -39,77 +39,41 @@ class Report:
     """A page that is written from top to bottom; the sections make the table of contents."""
 
     def __init__(self, title: str, *, subtitle: str = ""):
-        """Begin a page.
-
-        Args:
-            title: Its heading.
-            subtitle: A line below it.
-        """
+        """Begin a page with a title and a line below it."""
         self._title = title
         self._subtitle = subtitle
         self._blocks: list[tuple[str, dict[str, Any]]] = []
         self._sections: list[str] = []
 
     def section(self, title: str) -> None:
-        """Begin a section and add it to the table of contents.
-
-        Args:
-            title: Its heading.
-        """
+        """Begin a section and add it to the table of contents."""
         self._sections.append(title)
         self._add("section", title=title, number=len(self._sections))
 
     def subsection(self, title: str) -> None:
-        """Write a smaller heading.
-
-        Args:
-            title: The heading.
-        """
+        """Write a smaller heading."""
         self._add("subsection", title=title)
 
     def text(self, *paragraphs: str) -> None:
-        """Write paragraphs.
-
-        Args:
-            *paragraphs: Plain text; text between backquotes becomes code.
-        """
+        """Write paragraphs of plain text; text between backquotes becomes code."""
         for paragraph in paragraphs:
             self._add("text", text=paragraph)
 
     def items(self, lines: Iterable[str]) -> None:
-        """Write a bulleted list.
-
-        Args:
-            lines: Plain text, as in :meth:`text`.
-        """
+        """Write a bulleted list of plain text, as in :meth:`text`."""
         self._add("items", lines=list(lines))
 
     def code(self, text: str) -> None:
-        """Write unchanged lines in a fixed-width font, such as a command or a formula.
-
-        Args:
-            text: The lines.
-        """
+        """Write unchanged lines in a fixed-width font, such as a command or a formula."""
         self._add("code", text=_printable(text, kept="\n\t"))
 
     def callout(self, severity: Severity, title: str, *paragraphs: str) -> None:
-        """Write a highlighted box.
-
-        Args:
-            severity: Determines colour and sign.
-            title: The first line.
-            *paragraphs: The other lines.
-        """
+        """Write a highlighted box, whose colour and sign show the severity."""
         words = {"severity": severity, "sign": _SIGNS[severity], "word": _WORDS[severity]}
         self._add("callout", title=title, paragraphs=paragraphs, **words)
 
     def warnings(self, findings: Sequence[Finding], *, fine: str = "No problem was found.") -> None:
-        """Write a box for every finding, with its advice; an advice that several have is written once.
-
-        Args:
-            findings: From :func:`geodax.diagnostics.findings.check`, in this order.
-            fine: The text if there are none.
-        """
+        """Write a box for every finding, with its advice, once if several have it; ``fine`` if there are none."""
         if not findings:
             self.callout("fine", fine)
         for finding in with_each_advice_once(findings):
@@ -118,16 +82,10 @@ class Report:
     def table(
         self, rows: Sequence[Sequence[object]], header: Sequence[str], caption: str, *, most_rows: int = 60
     ) -> None:
-        """Write a table; the first column names the rows.
+        """Write a table; the first column names the rows, floats are rounded to four digits.
 
-        Args:
-            rows: Cells; floats are rounded to four digits.
-            header: The column names.
-            caption: What the table shows.
-            most_rows: Largest number of rows; a line says how many were left out.
-
-        Raises:
-            ValueError: If a row has another number of cells than the header.
+        If there are more rows than ``most_rows``, a line says how many were left out. Raises ValueError if a row has
+        another number of cells than the header.
         """
         for row in rows:
             if len(row) != len(header):
@@ -150,11 +108,8 @@ class Report:
     def figure(self, figure: Any, caption: str, *, alt: str = "") -> None:
         """Write a matplotlib figure; one that is too wide for a phone is drawn a second time for narrow pages.
 
-        Args:
-            figure: A :class:`matplotlib.figure.Figure` in the style of :mod:`geodax.app.report.drawing`; the call
-                changes its size and layout.
-            caption: What it shows and how to read it.
-            alt: Alternative text; by default the caption.
+        The figure has the style of :mod:`geodax.app.report.drawing`; the call changes its size and layout. The caption
+        says what it shows and how to read it, and is its alternative text by default.
         """
         number, words = self._count("figure") + 1, _printable(alt or caption)
         pictures = [svg(figure, f"{number}", words, kind="wide" if is_wide(figure) else "")]
@@ -173,11 +128,7 @@ class Report:
         )
 
     def write(self, path: str | Path) -> None:
-        """Write the page atomically.
-
-        Args:
-            path: The file.
-        """
+        """Write the page atomically."""
         with replaced(Path(path)) as partial:
             partial.write_text(self.html(), encoding="utf-8")
 

@@ -12,12 +12,7 @@ _LONGEST = 10  # digits before the decimal point, above which a power of ten is 
 def rounded(value: float, digits: int = 3) -> str:
     """Round a number to significant digits, with commas between thousands; powers of ten only for extreme numbers.
 
-    Args:
-        value: The number.
-        digits: Number of significant digits.
-
-    Returns:
-        The text; a dash for NaN.
+    NaN is a dash.
     """
     if not math.isfinite(value):
         return "∞" if value == math.inf else "–"
@@ -30,15 +25,9 @@ def rounded(value: float, digits: int = 3) -> str:
 
 
 def digits_between(low: float, high: float, least: int) -> int:
-    """Return the number of significant digits that resolve an interval, with two digits of its width.
+    """Return the number of significant digits, at most 15, that resolve an interval, with two digits of its width.
 
-    Args:
-        low: The lower end.
-        high: The upper end.
-        least: Least number of digits, also used if the ends are not numbers.
-
-    Returns:
-        The number of digits, at most 15.
+    ``least`` is also used if the ends are not numbers.
     """
     largest, width = max(abs(low), abs(high)), high - low
     if not (math.isfinite(largest) and width > 0):
@@ -47,18 +36,7 @@ def digits_between(low: float, high: float, least: int) -> int:
 
 
 def with_interval(median: float, low: float, high: float, *, unit: str = "", decimals: int | None = None) -> str:
-    """Format a number with its interval, rounded to two digits of the interval's width.
-
-    Args:
-        median: The number.
-        low: The interval's lower end.
-        high: Its upper end.
-        unit: Text after the interval.
-        decimals: Number of decimals, instead of the rounding by width.
-
-    Returns:
-        Text such as ``1.23 [1.10, 1.37]``.
-    """
+    """Format a number with its interval, as ``1.23 [1.10, 1.37]``, rounded to decimals or two digits of the width."""
     width = high - low
     if not (math.isfinite(median) and math.isfinite(width)):
         return "–"
@@ -74,27 +52,14 @@ def with_interval(median: float, low: float, high: float, *, unit: str = "", dec
 
 
 def between(low: str, high: str) -> str:
-    """Write an interval; ``to`` separates numbers that have commas themselves.
-
-    Args:
-        low: The lower end.
-        high: The upper end.
-
-    Returns:
-        Text such as ``[1.10, 1.37]`` or ``[23,400 to 24,100]``.
-    """
+    """Write an interval: ``[1.10, 1.37]``, or for numbers that have commas themselves ``[23,400 to 24,100]``."""
     return f"[{low} to {high}]" if "," in low + high else f"[{low}, {high}]"
 
 
 def with_error(value: float, error: float) -> str:
-    """Format a number with its standard error, rounded to two digits of the error.
+    """Format a number with its standard error, as ``0.86 ± 0.03``, rounded to two digits of the error.
 
-    Args:
-        value: The number.
-        error: The standard error; NaN, or 0 for a number without one.
-
-    Returns:
-        Text such as ``0.86 ± 0.03``.
+    The error of a number without one is NaN or 0.
     """
     if not math.isfinite(value):
         return rounded(value)

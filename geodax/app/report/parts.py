@@ -12,14 +12,7 @@ from geodax.diagnostics.findings import Finding, summarize
 
 
 def begin(report: Report, answer: str, findings: Sequence[Finding], config: Mapping[str, Any]) -> None:
-    """Write what was found, the verdict of the diagnostics, and the notes on the data.
-
-    Args:
-        report: An empty report.
-        answer: What was found, in one to three sentences.
-        findings: Findings of the diagnostics.
-        config: Configuration of the run.
-    """
+    """Write what was found (one to three sentences), the verdict of the diagnostics, and the notes on the data."""
     report.section("Summary")
     report.text(answer)
     verdict(report, findings)
@@ -28,12 +21,7 @@ def begin(report: Report, answer: str, findings: Sequence[Finding], config: Mapp
 
 
 def verdict(report: Report, findings: Sequence[Finding]) -> None:
-    """Write a box that says whether the diagnostics found problems.
-
-    Args:
-        report: The report.
-        findings: Findings of the diagnostics.
-    """
+    """Write a box that says whether the diagnostics found problems."""
     if findings:
         titles = "; ".join(dict.fromkeys(finding.title for finding in findings))
         are_notes = findings[0].severity == "note"
@@ -50,12 +38,7 @@ _FAR = 4.0  # standard deviations of the replicates
 
 
 def misfits(checks: Checks, advice: str) -> list[Finding]:
-    """Return a note if quantities of the data are far from all replicates.
-
-    Args:
-        checks: The checks.
-        advice: What to do.
-    """
+    """Return a note, with advice, if quantities of the data are far from all replicates."""
     said = [
         f"{name}: {rounded(observed, 4)} in the data, {with_interval(*_middle(drawn))} in replicates"
         for name, (observed, drawn) in checks.items()
@@ -94,17 +77,9 @@ def end(
     about: str = "",
     points: Sequence[str] = (),
 ) -> None:
-    """Write the sections on diagnostics and provenance.
+    """Write the sections on diagnostics and provenance, with the command that repeats the run.
 
-    Args:
-        report: The report.
-        draws: The draws to diagnose, by name.
-        stats: Statistics of the sampler.
-        findings: Findings of the diagnostics.
-        config: Configuration of the run.
-        command: The command that repeats the run.
-        about: What is diagnosed.
-        points: Names of draws that are estimates, one for each chain.
+    ``about`` says what is diagnosed; ``points`` are names of draws that are estimates, one for each chain.
     """
     report.section("Diagnostics")
     if about:

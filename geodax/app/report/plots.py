@@ -45,16 +45,10 @@ def trace_plot(
     most_panels: int = 8,
     most_points: int = 250,
 ) -> Figure:
-    """Plot every scalar against the iteration, one line per chain.
+    """Plot every scalar of arrays (chain, draw, ...) against the iteration, one line per chain.
 
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name.
-        is_divergent: Divergent iterations (chain, draw), marked below the lines.
-        most_panels: Largest number of scalars; the first ones are shown.
-        most_points: Largest number of points per line; longer chains show evenly spaced draws.
-
-    Returns:
-        The figure.
+    Divergent iterations (chain, draw) are marked below the lines. Only the first scalars are shown, and of long chains
+    evenly spaced draws.
     """
     panels = _scalars(draws, most_panels)
     figure, axes = grid(len(panels), height=1.45)
@@ -86,17 +80,10 @@ def trace_plot(
 def rank_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8) -> Figure:
     """Plot the ranks of each chain against uniform ranks, as differences of distribution functions.
 
-    All draws of a scalar are ranked together. A chain that samples the same distribution as the others has uniform
-    ranks, and its line stays near zero; above zero on the left it visits small values too often. All chains of 95 % of
-    runs stay between the dotted lines if as many *effective* draws were independent (Kolmogorov's distribution,
-    Bonferroni over chains). A single chain is split into halves, which are compared.
-
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name.
-        most_panels: Largest number of scalars; the first ones are shown.
-
-    Returns:
-        The figure.
+    All draws of a scalar of arrays (chain, draw, ...) are ranked together. A chain that samples the same distribution
+    as the others has uniform ranks, and its line stays near zero; above zero on the left it visits small values too
+    often. All chains of 95 % of runs stay between the dotted lines if as many *effective* draws were independent
+    (Kolmogorov's distribution, Bonferroni over chains). A single chain is split into halves, which are compared.
     """
     panels = _scalars(draws, most_panels)
     figure, axes = grid(len(panels), height=1.45)
@@ -139,16 +126,9 @@ def interval_plot(
     references: Mapping[str, float] | None = None,
     most_rows: int = 40,
 ) -> Figure:
-    """Plot median, 50 % and 90 % interval of every scalar, one per row (a forest plot).
+    """Plot median, 50 % and 90 % interval of every scalar of arrays (chain, draw, ...), one per row (a forest plot).
 
-    Args:
-        draws: Arrays of shape (chain, draw, ...) by name.
-        quantity: Label of the horizontal axis.
-        references: Values by label, drawn as vertical lines.
-        most_rows: Largest number of scalars; the first ones are shown.
-
-    Returns:
-        The figure.
+    Only the first scalars are shown. The quantity labels the horizontal axis; references, by label, are vertical lines.
     """
     rows = _scalars(draws, most_rows)
     figure = new_figure(WIDTH, 0.9 + 0.26 * len(rows))
@@ -173,16 +153,10 @@ def interval_plot(
 
 
 def energy_plot(energy: np.ndarray) -> Figure:
-    """Plot the energies of a Hamiltonian sampler and their changes between draws.
+    """Plot the energies (chain, draw) of a Hamiltonian sampler and their changes between draws.
 
     If the changes are much narrower than the energies, momentum refreshment is too weak to explore the tails
     (Betancourt 2016).
-
-    Args:
-        energy: Total energies (chain, draw).
-
-    Returns:
-        The figure.
     """
     figure = new_figure(WIDTH, 2.4)
     ax = styled(figure.add_subplot())

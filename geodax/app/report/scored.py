@@ -25,15 +25,7 @@ def rows(scores: Scores) -> list[list[str]]:
 
 
 def lines(words: str, scores: Scores) -> tuple[str, ...]:
-    """Return the table as aligned lines of text.
-
-    Args:
-        words: Number and kind of the rows, for the corner.
-        scores: The scores.
-
-    Returns:
-        The lines.
-    """
+    """Return the table as aligned lines of text, with the number and kind of the rows in the corner."""
     cells = [[words, *models(scores)], *rows(scores)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     return tuple("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
@@ -49,13 +41,7 @@ def score_text(name: str, score: Score) -> str:
 def compared(name: str, row: Mapping[str, Score], other: str) -> str:
     """Say how much lower or higher a score of the fitted model is than that of another one, and how clearly.
 
-    Args:
-        name: Name of the score.
-        row: The score of each model.
-        other: The other model.
-
-    Returns:
-        A sentence; empty if the difference is not finite.
+    The sentence is empty if the difference is not finite.
     """
     gap = row[other].minus(next(iter(row.values())))
     if not (np.isfinite(gap.value) and np.isfinite(gap.error)):

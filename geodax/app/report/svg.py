@@ -18,16 +18,9 @@ def _with_two_decimals(attribute: re.Match) -> str:
 
 
 def svg(figure: Any, name: str, alt: str, *, kind: str = "") -> Markup:
-    """Convert a figure to an SVG element.
+    """Convert a matplotlib figure to an SVG element without prologue and unused identifiers.
 
-    Args:
-        figure: A :class:`matplotlib.figure.Figure`.
-        name: Its name, unique on the page.
-        alt: Alternative text.
-        kind: Class of the element in the style sheet: ``wide``, ``narrow``, or empty.
-
-    Returns:
-        The element, without prologue and unused identifiers.
+    Its name is unique on the page; ``kind`` is its class in the style sheet: ``wide``, ``narrow``, or empty.
     """
     import matplotlib
     from matplotlib.text import Text

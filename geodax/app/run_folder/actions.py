@@ -224,16 +224,9 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
 
 
 def show_run(run: str | Path) -> RunResult:
-    """Summarize a run from its files; an unfinished run, from the draws so far.
+    """Summarize a run from its files, as :func:`fit_run` returns it; an unfinished run, from the draws so far.
 
-    Args:
-        run: The run folder.
-
-    Returns:
-        The result, as :func:`fit_run` returns it.
-
-    Raises:
-        RunFolderError: If the folder is not a run or has too few draws yet.
+    Raises RunFolderError if the folder is not a run or has too few draws yet.
     """
     run = Path(run)
     require_no_links(run)

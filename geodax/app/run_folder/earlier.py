@@ -19,20 +19,12 @@ _STAYS = ("lock", EARLIER, REMOVED)
 
 
 def clear(run: Path) -> None:
-    """Remove the files of a run except the lock, the configuration last.
-
-    Args:
-        run: The run folder; the caller holds its lock.
-    """
+    """Remove the files of a run except the lock, which the caller holds, the configuration last."""
     remove(run, lambda name: name not in _STAYS)
 
 
 def set_aside(run: Path) -> None:
-    """Move a run aside before it is replaced; files that are not a complete run are removed.
-
-    Args:
-        run: The run folder; the caller holds its lock.
-    """
+    """Move a run aside before it is replaced, or remove what is no complete run; the caller holds the lock."""
     if not is_run(run):
         clear(run)
         return
@@ -43,16 +35,9 @@ def set_aside(run: Path) -> None:
 
 
 def put_back(run: Path) -> bool:
-    """Restore a run that was set aside, if there is one.
+    """Restore a run that was set aside, and return whether there was one; the caller holds the lock.
 
-    Args:
-        run: The run folder; the caller holds its lock.
-
-    Returns:
-        Whether there was one.
-
-    Raises:
-        RunFolderError: If the set-aside files were not written by geodax.
+    Raises RunFolderError if the set-aside files were not written by geodax.
     """
     remove(run, lambda name: name == REMOVED)
     aside = run / EARLIER
@@ -75,14 +60,9 @@ def put_back(run: Path) -> bool:
 
 
 def settle(run: Path, purpose: str) -> tuple[str, ...]:
-    """Restore the earlier run if a fit that should replace it was killed before it started.
+    """Restore the earlier run, and say so, if a fit that should replace it was killed before it started.
 
-    Args:
-        run: The run folder.
-        purpose: What the command does there, for the message if another process holds the lock.
-
-    Returns:
-        One sentence about it, or none.
+    The purpose of the command is for the message if another process holds the lock.
     """
     require_no_links(run)
     if not is_left(run):
@@ -93,34 +73,19 @@ def settle(run: Path, purpose: str) -> tuple[str, ...]:
 
 
 def forget(run: Path) -> None:
-    """Remove a run that was set aside.
-
-    Args:
-        run: The run folder; the caller holds its lock.
-    """
+    """Remove a run that was set aside; the caller holds the lock."""
     if (run / EARLIER).is_dir():
         os.replace(run / EARLIER, run / REMOVED)  # atomic: from here on the folder belongs to the new run
         remove(run, lambda name: name == REMOVED)
 
 
 def is_left(run: Path) -> bool:
-    """Whether a folder holds a run that a fit has set aside.
-
-    Args:
-        run: The run folder.
-    """
+    """Whether a folder holds a run that a fit has set aside."""
     return (run / EARLIER).is_dir() or (run / REMOVED).is_dir()
 
 
 def require_settled(run: Path) -> None:
-    """Raise RunFolderError if the run in a folder is being replaced.
-
-    Args:
-        run: The run folder.
-
-    Raises:
-        RunFolderError: If an earlier run is set aside there.
-    """
+    """Raise RunFolderError if the run in a folder is being replaced: an earlier one is set aside there."""
     if (run / EARLIER).is_dir():
         raise RunFolderError(
             f"A fit with --overwrite has moved the run in {run} to {run / EARLIER} and has not started yet. If it is "
@@ -130,11 +95,9 @@ def require_settled(run: Path) -> None:
 
 @contextlib.contextmanager
 def kept_until_begun(run: Path, is_keeper: bool) -> Iterator[None]:
-    """Restore a run that was set aside if the block fails before :func:`forget` was called.
+    """Restore a run that was set aside if the block fails before :func:`forget` was called, in the process that writes.
 
-    Args:
-        run: The run folder; the caller holds its lock.
-        is_keeper: Whether this process writes to the folder.
+    The caller holds the lock.
     """
     try:
         yield

@@ -106,20 +106,10 @@ def new_config(
     noted: RunDialect,
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Make the configuration of a new run.
+    """Make the configuration of a new run, the argument of :func:`write_config`.
 
-    Args:
-        file: The table.
-        model: Name of the model.
-        options: Its options, a dataclass.
-        seed: Seed of all randomness.
-        columns: Columns that were asked for.
-        dialect: How the file is written, as far as that was said.
-        noted: Receiver of what was found in it.
-        facts: What is known of the data beside.
-
-    Returns:
-        The argument of :func:`write_config`.
+    The columns and the dialect are those that were asked for, ``noted`` has what was found in the table, and ``facts``
+    are what else is known of the data.
     """
     return {
         "format": FORMAT,
@@ -170,15 +160,7 @@ def file_digest(path: Path) -> str:
 
 
 def check_data(path: Path, digest: str | None) -> None:
-    """Verify the checksum of a run's data.
-
-    Args:
-        path: The data file in the run folder.
-        digest: Its SHA-256 when it was written; None skips the check.
-
-    Raises:
-        StorageError: If the file is missing or has changed.
-    """
+    """Raise StorageError if a run's data file is missing or has another SHA-256; without one there is no check."""
     try:
         found = file_digest(path)
     except OSError as error:
@@ -191,23 +173,12 @@ def check_data(path: Path, digest: str | None) -> None:
 
 
 def fitted_table(config: Mapping[str, Any]) -> Path:
-    """Return the absolute path of the fitted table; in runs of earlier versions, the path as it was given.
-
-    Args:
-        config: The configuration of the run.
-    """
+    """Return the absolute path of the fitted table; in runs of earlier versions, the path as it was given."""
     return Path(config.get("absolute_file", config["file"]))
 
 
 def table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a note if the fitted table has changed since the fit.
-
-    Args:
-        config: The configuration of the run.
-
-    Returns:
-        One sentence, or none.
-    """
+    """Return a note if the fitted table has changed since the fit."""
     file = fitted_table(config)
     try:
         is_changed = file.is_file() and file_digest(file) != config["sha256"]
@@ -259,16 +230,9 @@ def load_table(path: Path) -> Table:
 
 @contextlib.contextmanager
 def kept_arrays(path: Path) -> Iterator[Any]:
-    """The arrays of ``data.npz``, which may come from somebody else.
+    """Yield the open file, a mapping, of the arrays of ``data.npz``, which may come from somebody else.
 
-    Args:
-        path: The file.
-
-    Yields:
-        The open file, a mapping.
-
-    Raises:
-        StorageError: If it is damaged, or unpacks to a gigabyte and to a hundred times its size.
+    Raises StorageError if it is damaged, or unpacks to a gigabyte and to a hundred times its size.
     """
     try:
         check_arrays(path, max(LARGEST_UNPACKED, _LARGEST_RATIO * path.stat().st_size))
@@ -279,11 +243,7 @@ def kept_arrays(path: Path) -> Iterator[Any]:
 
 
 def number_text(value: Any) -> str:
-    """Format a number as a table cell: the shortest round-trip form, integers without a point, NaN as an empty cell.
-
-    Args:
-        value: A Python or NumPy number.
-    """
+    """Format a number as a table cell: the shortest round-trip form, integers without a point, NaN as an empty cell."""
     return "" if np.isnan(value) else str(value).removesuffix(".0")
 
 
@@ -302,7 +262,6 @@ class Log:
         return self
 
     def __call__(self, message: str) -> None:
-        """Write one line."""
         stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         with contextlib.suppress(OSError):
             self._file.write(f"{stamp} {message}\n".encode())
@@ -325,7 +284,6 @@ class Reporter:
         return self
 
     def __call__(self, progress: Progress) -> None:
-        """Log and show the progress."""
         now = time.monotonic()
         if now - self._logged_at > 10 or progress.iteration in (progress.num_warmup, progress.num_iterations):
             self._logged_at = now

@@ -19,11 +19,7 @@ def is_formula(cell: str) -> bool:
 
 
 def formulas_as_text(path: Path) -> None:
-    """Write an apostrophe before each cell that a spreadsheet would take for a formula.
-
-    Args:
-        path: A CSV file; it is replaced.
-    """
+    """Replace a CSV file by one with an apostrophe before each cell that a spreadsheet would take for a formula."""
     marked = path.with_name(f"{path.name}.text")
     try:
         with _rows(path) as rows, open(marked, "w", newline="", encoding="utf-8") as file:
@@ -34,14 +30,7 @@ def formulas_as_text(path: Path) -> None:
 
 
 def about_formulas(path: Path) -> tuple[str, ...]:
-    """Return a note about cells that a spreadsheet would take for formulas.
-
-    Args:
-        path: A CSV file.
-
-    Returns:
-        One sentence, or none.
-    """
+    """Return a note if a spreadsheet would take cells of a CSV file for formulas."""
     number, example = 0, ""
     with _rows(path) as rows:
         for cell in filter(is_formula, itertools.chain.from_iterable(rows)):

@@ -23,15 +23,7 @@ _MOST_LINKS = 40
 def require_free_place(path: Path, run: Path, config: Mapping[str, Any], name: str, file: Path | None = None) -> None:
     """Raise RunFolderError if an output would overwrite a table or another file of the run, or cannot be written.
 
-    Args:
-        path: The file to write.
-        run: The run folder.
-        config: Its configuration.
-        name: Default name of this output in the run folder.
-        file: The input table of the output, or None.
-
-    Raises:
-        RunFolderError: If a file would be lost, or the output's folder does not exist.
+    The name is the output's default in the run folder, and the file its input table, if any.
     """
     if path == STANDARD_OUTPUT:
         return
@@ -57,16 +49,10 @@ def require_free_place(path: Path, run: Path, config: Mapping[str, Any], name: s
 
 @contextlib.contextmanager
 def replaced_at_the_end(path: Path) -> Iterator[Path]:
-    """Write a temporary file that replaces ``path`` at the end of the block.
+    """Yield the path of a temporary file that replaces an output at the end of the block; ``-`` is standard output.
 
     For a pipe, a device, or a file that this process has open, such as ``/dev/stdout``, the contents are copied to it
     at the end.
-
-    Args:
-        path: The output; ``-`` is standard output.
-
-    Yields:
-        The path to write.
     """
     sink: int | Path | None = open_descriptor(path)
     whole = _real(path)
@@ -82,14 +68,7 @@ def replaced_at_the_end(path: Path) -> Iterator[Path]:
 
 
 def open_descriptor(path: Path) -> int | None:
-    """Return the file descriptor that a path names.
-
-    Args:
-        path: A path, such as ``-``, ``/dev/stdout`` or ``/dev/fd/3``, or a link to one.
-
-    Returns:
-        The descriptor, or None for the path of a file.
-    """
+    """Return the file descriptor that ``-``, ``/dev/stdout``, ``/dev/fd/3`` or a link to one names; None for a file."""
     if path == STANDARD_OUTPUT:
         return 1
     at = os.path.abspath(path)
@@ -124,7 +103,6 @@ def _is_fitted(path: Path, config: Mapping[str, Any]) -> bool:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to the same file."""
     try:
         return _real(one) == _real(other) or one.samefile(other)
     except OSError:  # one of them does not exist

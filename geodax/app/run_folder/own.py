@@ -69,14 +69,7 @@ class Contents:
 
 
 def contents(run: Path) -> Contents:
-    """List what geodax wrote in a folder and everything else, by names and kinds of files.
-
-    Args:
-        run: The folder; it may be missing.
-
-    Returns:
-        Its contents.
-    """
+    """List what geodax wrote in a folder, which may be missing, and everything else, by names and kinds of files."""
     own: list[Path] = []
     others: list[Path] = []
     links: list[Path] = []
@@ -102,11 +95,9 @@ def contents(run: Path) -> Contents:
 
 
 def remove(run: Path, is_meant: Callable[[str], bool]) -> None:
-    """Remove files that geodax wrote, and folders that are then empty.
+    """Remove files that geodax wrote, and folders that are then empty; the caller holds the lock.
 
-    Args:
-        run: The run folder; the caller holds its lock.
-        is_meant: Whether to remove a name directly in the run folder, with everything below it.
+    ``is_meant`` says whether to remove a name directly in the run folder, with everything below it.
     """
     for path in contents(run).own:
         if is_meant(path.relative_to(run).parts[0]):
@@ -114,14 +105,7 @@ def remove(run: Path, is_meant: Callable[[str], bool]) -> None:
 
 
 def require_no_links(run: Path) -> None:
-    """Raise RunFolderError if geodax would write through a symbolic link in a run folder.
-
-    Args:
-        run: The run folder.
-
-    Raises:
-        RunFolderError: If a file of the run, or one in its draws or checkpoints, is a link.
-    """
+    """Raise RunFolderError if a file of a run, or one in its draws or checkpoints, is a symbolic link."""
     links = contents(run).links
     if links:
         raise RunFolderError(
@@ -131,15 +115,7 @@ def require_no_links(run: Path) -> None:
 
 
 def new_folder(model: str, file: str | Path) -> Path:
-    """Make the folder of a run for which none was named.
-
-    Args:
-        model: Name of the model.
-        file: The table.
-
-    Returns:
-        ``runs/MODEL-TABLE``, with a number from 2 if that exists.
-    """
+    """Make the folder of a run for which none was named: ``runs/MODEL-TABLE``, with a number from 2 if that exists."""
     stem = Path(file).name.partition(".")[0].strip("-") or "table"
     for number in itertools.count(1):
         folder = Path("runs") / "-".join([model, stem, *([str(number)] if number > 1 else [])])
@@ -150,15 +126,7 @@ def new_folder(model: str, file: str | Path) -> Path:
 
 
 def require_free_folder(out: Path, overwrite: bool) -> None:
-    """Raise RunFolderError if no run may be created in a folder.
-
-    Args:
-        out: The folder.
-        overwrite: Whether an existing run may be replaced.
-
-    Raises:
-        RunFolderError: If it holds a run that may not be replaced, or anything that geodax did not write.
-    """
+    """Raise RunFolderError if a folder holds a run that may not be replaced, or anything that geodax did not write."""
     if not out.exists():
         return
     if not out.is_dir():

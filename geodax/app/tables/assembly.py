@@ -225,15 +225,7 @@ def missing_counts(names: Sequence[str], values: np.ndarray) -> dict[str, int]:
 
 
 def about_missing(inputs: np.ndarray, counts: Mapping[str, int]) -> str:
-    """Say how many inputs are missing and what a model does that draws them.
-
-    Args:
-        inputs: Inputs, rows x columns, with missing cells.
-        counts: Missing cells by column.
-
-    Returns:
-        Two sentences.
-    """
+    """Say in two sentences how many inputs are missing, also by column, and what a model does that draws them."""
     return (
         f"{int(np.isnan(inputs).any(axis=1).sum())} of {len(inputs)} rows have missing inputs "
         f"({missing_by_column(counts)}). They are drawn from a joint normal distribution of the inputs, and likelihood "

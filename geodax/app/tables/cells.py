@@ -41,16 +41,8 @@ def parse(
 ) -> Parsed:
     """Read the numeric and text columns with pandas.
 
-    Args:
-        file: The text.
-        layout: Its layout.
-        lines: The line of each row, 0 for an empty row.
-        missing: Values of missing cells.
-        decimal: The decimal separator of plain numbers.
-        as_text: Columns to read as text.
-
-    Returns:
-        All cells.
+    An empty row has line 0; ``decimal`` is the decimal separator of plain numbers, and ``as_text`` are columns to read
+    as text.
     """
     import pandas as pd
 

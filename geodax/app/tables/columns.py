@@ -82,17 +82,8 @@ def read_column(
 ) -> Column:
     """Convert the cells of one column to numbers, or give the reason why they are text.
 
-    Args:
-        name: The column.
-        cells: Its cells.
-        lines: The line of each cell.
-        missing: Values of missing cells.
-        number: Function from a cell to a number, or None.
-        unit: What ``lines`` counts.
-        imposed: Advice for a number with other separators than those given.
-
-    Returns:
-        The column.
+    ``number`` converts a cell to a number, or to None; ``unit`` is what ``lines`` counts; ``imposed`` is advice for a
+    number with other separators than those given.
     """
     distinct, codes, removed = cells
     missing, holes = set(missing), set(map(number, missing)) - {None}

@@ -34,14 +34,9 @@ _TRIED = 50  # cells
 
 
 def dated(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
-    """Convert dates or times to numbers.
+    """Convert dates or times of one format to numbers, and say how they were read; return None for other cells.
 
-    Args:
-        cells: The cells of a column.
-
-    Returns:
-        The numbers and how they were read; None instead of the numbers, and the reason, if day and month cannot be
-        told apart; None if the cells are not dates or times of one format.
+    If day and month cannot be told apart, the reason is returned with None instead of the numbers.
     """
     if not _are_mostly_dates(cells[:_TRIED]) or all(map(_is_season, cells)):
         return None
@@ -62,11 +57,7 @@ def dated(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
 def not_dated(cells: Sequence[str]) -> np.ndarray | None:
     """Find the cells that are no days or times where most are, of one format; months and quarters may be codes.
 
-    Args:
-        cells: The cells of a column.
-
-    Returns:
-        Which cells are not of the format that most of the first ones have; None if there is no such format.
+    Returns None if most of the first cells have no such format.
     """
     head = cells[:_TRIED]
     if not _are_mostly_dates(head):

@@ -22,14 +22,8 @@ def as_names(cells: Iterable[str], dialect: Dialect = FOUND, known: Collection[s
     mean seventeen thousand. Accents that are characters of their own, as macOS writes them, are combined with their
     letters (NFC).
 
-    Args:
-        cells: The cells.
-        dialect: Gives the values of missing cells. A lone point or hyphen is missing if the other cells are numbers.
-        known: The names of an earlier table that this one belongs to, if any; then a lone point or hyphen is missing
-            unless it is one of them.
-
-    Returns:
-        The names; empty where a cell is missing.
+    A missing cell, with a value that the dialect gives, has an empty name. So has a lone point or hyphen if the other
+    cells are numbers; or, if the names of an earlier table are ``known``, unless it is one of these.
     """
     stripped, blank = [cell.strip() for cell in cells], set(dialect.blank)
     of_numbers = blank.union(set(MISSING).difference(known))
@@ -52,15 +46,7 @@ def in_order(names: Sequence[str]) -> list[int]:
 
 
 def apart(names: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Make column names unique beside other columns.
-
-    Args:
-        names: The names.
-        others: The names of the other columns.
-
-    Returns:
-        The names; a number is appended to names that are taken, as when reading a table.
-    """
+    """Make column names unique beside other columns: a number is appended to names that are taken, as in a table."""
     taken, found = set(others), []
     for name in names:
         new, k = name, 2
@@ -72,14 +58,7 @@ def apart(names: Iterable[str], others: Iterable[str]) -> list[str]:
 
 
 def in_one_cell(names: Iterable[str]) -> str:
-    """Join names in one cell, separated by a semicolon and a space.
-
-    Args:
-        names: The names.
-
-    Returns:
-        The text. Names with a semicolon or a quotation mark are quoted as in CSV.
-    """
+    """Join names by a semicolon and a space; those with a semicolon or a quotation mark are quoted as in CSV."""
     quoted = (f'"{name.replace(chr(34), 2 * chr(34))}"' if {";", '"'} & set(name) else name for name in names)
     return "; ".join(quoted)
 

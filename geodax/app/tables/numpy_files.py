@@ -22,14 +22,9 @@ _HEADERS: dict[Any, Callable[[Any], tuple[Any, ...]]] = {
 
 
 def check_size(archive: Any, most: int) -> None:
-    """Check the unpacked size of a zip archive, before it is unpacked.
+    """Raise ValueError if a zip archive, a path or an open file, would unpack to more bytes than ``most``.
 
-    Args:
-        archive: A path or an open file.
-        most: Largest unpacked size, in bytes.
-
-    Raises:
-        ValueError: If it is larger; damaged archives raise the errors of the standard library.
+    Damaged archives raise the errors of the standard library.
     """
     with zipfile.ZipFile(archive) as members:
         total = sum(member.file_size for member in members.infolist())
@@ -40,12 +35,7 @@ def check_size(archive: Any, most: int) -> None:
 def check_arrays(archive: Any, most: int) -> None:
     """Check the sizes of the arrays in an `.npz` archive, before any of them is unpacked.
 
-    Args:
-        archive: As in :func:`check_size`.
-        most: As in :func:`check_size`.
-
-    Raises:
-        ValueError: If the archive is larger, or an array declares another size than it has.
+    Raises ValueError if the archive is too large (:func:`check_size`), or an array declares another size than it has.
     """
     check_size(archive, most)
     with zipfile.ZipFile(archive) as members:

@@ -189,16 +189,10 @@ def _compare_forms(
 
 
 def if_all_there(names: Sequence[str], also: Sequence[str] = ()) -> Callable[[Sequence[str]], Sequence[str]]:
-    """Make a function that chooses the columns of new data that count for a model.
+    """Make a function from a file's columns to those that count for a model that needs ``names`` and can use ``also``.
 
-    Args:
-        names: Columns that the model needs.
-        also: Columns that it can use.
-
-    Returns:
-        A function from the columns of a file to those that count. If a needed one is missing, it returns all columns
-        when `match_columns` may match by position; otherwise the existing ones and those with similar names, which the
-        error will mention; or all columns if there are none of these.
+    If a needed one is missing, it returns all columns when `match_columns` may match by position; otherwise the
+    existing ones and those with similar names, which the error will mention; or all columns if there are none of these.
     """
 
     def chosen(there: Sequence[str]) -> Sequence[str]:
@@ -215,14 +209,7 @@ def if_all_there(names: Sequence[str], also: Sequence[str] = ()) -> Callable[[Se
 
 
 def notes_on_reading(table: Table) -> list[str]:
-    """Return the notes about encoding and number formats, which apply whatever the cells are used for.
-
-    Args:
-        table: The table.
-
-    Returns:
-        The notes.
-    """
+    """Return the notes about encoding and number formats, which apply whatever the cells are used for."""
     return [note for note in table.notes if note.startswith(_ON_READING)]
 
 

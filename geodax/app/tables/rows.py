@@ -48,21 +48,10 @@ def find_layout(
     notes: list[str],
     of_fit: Sequence[str] = (),
 ) -> Layout:
-    """Detect delimiter, comments, header and names of a text from its first lines.
+    """Detect delimiter, comments, header and names of a text from its first lines, as far as they are not given.
 
-    Args:
-        file: The text.
-        delimiter: The delimiter, if it is given.
-        header: Whether the first line holds names, if that is given.
-        missing: Values of missing cells.
-        notes: List that receives notes for the user.
-        of_fit: Columns of an earlier table; a first line with all of them is a header.
-
-    Returns:
-        The layout.
-
-    Raises:
-        TableError: If the text is not a table.
+    A first line with all columns ``of_fit``, those of an earlier table, is a header. The list ``notes`` receives notes
+    for the user. Raises TableError if the text is not a table.
     """
     head, size = [], 0
     with file.open() as lines:
@@ -102,16 +91,8 @@ def find_layout(
 def row_lines(file: TextFile, layout: Layout, notes: list[str]) -> array:
     """Return the line on which each row below the header begins, 0 for one with only empty cells or below the table.
 
-    Args:
-        file: The text.
-        layout: Its layout.
-        notes: List that receives notes on rows without a value, and on single texts below the table.
-
-    Returns:
-        One number per row.
-
-    Raises:
-        TableError: If a row has more or fewer cells than the others, or a quotation mark is not closed.
+    The list ``notes`` receives notes on rows without a value, and on single texts below the table. Raises TableError if
+    a row has more or fewer cells than the others, or a quotation mark is not closed.
     """
     width, found, held, row = len(layout.names), array("q"), [], []
     line, end = 0, layout.start

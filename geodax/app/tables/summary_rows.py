@@ -16,16 +16,7 @@ _CHANCE = 1e-4  # of a row of data that looks like the means
 def without_summary(
     read: Sequence[Column], lines: Sequence[int], notes: list[str]
 ) -> tuple[list[Column], Sequence[int]]:
-    """Leave out the last rows if they begin with the sums or the means of the rows above.
-
-    Args:
-        read: The columns.
-        lines: The line of each row.
-        notes: List that receives a note.
-
-    Returns:
-        The columns and lines that are left.
-    """
+    """Leave out the last rows, with a note, if they begin with the sums or the means of the rows above."""
     columns = [c.numbers for c in read if c.numbers is not None and c.form not in (DATES, TIMES)]
     total = len(lines)
     for first in range(max(total - _MOST_ROWS, _LEAST_ABOVE), total):

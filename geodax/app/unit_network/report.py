@@ -50,16 +50,7 @@ def write_unit_network(
     command: str,
     path: Path,
 ) -> None:
-    """Write the report of a ReLU network.
-
-    Args:
-        model: The fitted estimator.
-        data: Inputs and, in the last column, the target.
-        findings: Findings of the diagnostics.
-        config: Configuration of the run.
-        command: The command that repeats the run.
-        path: The file to write.
-    """
+    """Write the report of a ReLU network; the last column of the data is the target, the command repeats the run."""
     x, y, is_whole = _rows_shown(data, model)
     *inputs, target = data.names
     report = Report(
