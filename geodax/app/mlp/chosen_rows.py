@@ -14,6 +14,7 @@ from geodax.data.errors import TableError, counted
 _LEAST_FITTED = 2
 _MANY_COPIES = 0.1  # of the held-out rows
 _DISTINCT = 0.5  # of the fitted rows
+_BLOCK = 10_000  # rows
 
 
 def weights_of(path: Path, table: Table, name: str) -> np.ndarray:
@@ -110,12 +111,14 @@ def about_held_out(
 
 def about_copies(inputs: np.ndarray, targets: np.ndarray, is_test: np.ndarray) -> list[str]:
     """Say how many held-out rows are equal to fitted ones, if they are many in a table of mostly different rows."""
-    labels = np.unique(targets, axis=0, return_inverse=True)[1].reshape(-1, 1)
-    rows = np.ascontiguousarray(np.column_stack([inputs + 0.0, labels]))  # -0.0 becomes 0.0
-    fitted, held = ([hash(row.tobytes()) for row in some] for some in (rows[~is_test], rows[is_test]))
-    known = set(fitted)
-    number = sum(row in known for row in held)
-    if len(known) < _DISTINCT * len(fitted) or number < _MANY_COPIES * len(held) or not number:
+    labels = np.unique(targets, return_inverse=True)[1] if targets.dtype.kind == "U" else targets
+    labels = labels.reshape(len(inputs), -1)
+    starts = range(0, len(labels), _BLOCK)
+    blocks = (np.column_stack([inputs[k : k + _BLOCK] + 0.0, labels[k : k + _BLOCK]]) for k in starts)  # -0.0 is 0.0
+    keys = np.fromiter((hash(row.tobytes()) for block in blocks for row in block), np.int64, len(labels))
+    known, held = np.unique(keys[~is_test]), keys[is_test]
+    number = int(np.isin(held, known).sum())
+    if len(known) < _DISTINCT * (~is_test).sum() or number < _MANY_COPIES * len(held) or not number:
         return []
     return [
         f"{number:,} of {len(held):,} held-out rows have the inputs and the target of a fitted row. If they are copies "
