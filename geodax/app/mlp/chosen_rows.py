@@ -14,7 +14,6 @@ from geodax.data.errors import TableError, counted
 _LEAST_FITTED = 2
 _MANY_COPIES = 0.1  # of the held-out rows
 _DISTINCT = 0.5  # of the fitted rows
-_BLOCK = 10_000  # rows
 
 
 def weights_of(path: Path, table: Table, name: str) -> np.ndarray:
@@ -111,11 +110,10 @@ def about_held_out(
 
 def about_copies(inputs: np.ndarray, targets: np.ndarray, is_test: np.ndarray) -> list[str]:
     """Say how many held-out rows are equal to fitted ones, if they are many in a table of mostly different rows."""
-    labels = np.unique(targets, return_inverse=True)[1] if targets.dtype.kind == "U" else targets
-    labels = labels.reshape(len(inputs), -1)
-    starts = range(0, len(labels), _BLOCK)
-    blocks = (np.column_stack([inputs[k : k + _BLOCK] + 0.0, labels[k : k + _BLOCK]]) for k in starts)  # -0.0 is 0.0
-    keys = np.fromiter((hash(row.tobytes()) for block in blocks for row in block), np.int64, len(labels))
+    import pandas as pd
+
+    rows = pd.concat([pd.DataFrame(inputs + 0.0), pd.DataFrame(targets)], axis=1)  # -0.0 becomes 0.0
+    keys = pd.util.hash_pandas_object(rows, index=False).to_numpy()
     known, held = np.unique(keys[~is_test]), keys[is_test]
     number = int(np.isin(held, known).sum())
     if len(known) < _DISTINCT * (~is_test).sum() or number < _MANY_COPIES * len(held) or not number:

@@ -336,12 +336,12 @@ def _notes_on_columns(
     return notes
 
 
-def _about_codes(name: str, kind: str, words: str) -> str:
+def _about_codes(name: str, kind: str, description: str) -> str:
     advice = {
         "groups": f"; with --groups {name} whole groups are held out, with --drop {name} it is left out",
         "codes": f"; with --categories {name} they are categories, with --drop {name} they are left out",
     }
-    return f"Column {name!r} holds integers that look like {words}{advice.get(kind, '')}."
+    return f"Column {name!r} holds integers that look like {description}{advice.get(kind, '')}."
 
 
 def _described(name: str, levels: Sequence[str]) -> str:

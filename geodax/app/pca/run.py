@@ -40,9 +40,9 @@ class PCARun(AbstractRunKind):
             notes = [f"Dates are left out: {listed(days)}. To take them as numbers, name all columns with --columns."]
         if columns is None:
             notes += [
-                f"Column {name!r} holds integers that look like {words}. To leave it out, name the other columns with "
+                f"Column {name!r} holds integers that look like {looks}. To leave it out, name the other columns with "
                 "--columns."
-                for name, (_, words) in codes(table.names, table.values).items()
+                for name, (_, looks) in codes(table.names, table.values).items()
             ]
         _check_enough(table, options)
         facts: dict[str, Any] = {"columns": list(table.names), "notes": [*table.notes, *notes]}

@@ -235,12 +235,13 @@ def about_missing(inputs: np.ndarray, counts: Mapping[str, int]) -> str:
 
 def _is_index(name: str, cells: Sequence[str] | np.ndarray) -> bool:
     try:
-        return name in _INDEX and _counts_rows(np.asarray(cells, np.float64))
+        return name in _INDEX and counts_rows(np.asarray(cells, np.float64))
     except ValueError:  # text
         return False
 
 
-def _counts_rows(x: np.ndarray) -> bool:
+def counts_rows(x: np.ndarray) -> bool:
+    """Whether a column counts the rows, from any integer on."""
     return len(x) > 2 and bool(x[0] == np.round(x[0])) and np.array_equal(x, x[0] + np.arange(len(x)))
 
 
@@ -278,7 +279,7 @@ def _remark(
     if len(values) == 1:
         notes.append("There is only one row: enough for a prediction, not enough to fit a model.")
     for name, x in zip(names, values.T, strict=True):
-        if _counts_rows(x) and name not in dates:
+        if counts_rows(x) and name not in dates:
             start = "" if x[0] in (0, 1) else f" from {x[0]:.0f} on"
             notes.append(OnCounting(f"Column {name!r} counts the rows{start}. To leave it out, {leave_out}."))
         if (code := _code_for_missing(x)) is not None:

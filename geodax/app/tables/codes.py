@@ -6,15 +6,22 @@ from typing import NamedTuple
 
 import numpy as np
 
+from geodax.app.tables.assembly import counts_rows
+
 _MANY_GROUPS = 10
 _CODE = re.compile(r"(.*[\W_])?(?i:ids?|codes?|zip|zipcode|postcode|plz|fips|sku|isbn|phone|number|no|nr)|.*[a-z]I[dD]")
 
 
 class Codes(NamedTuple):
-    """What the integers of a column look like: "dates", "groups" of adjacent rows or "codes"; and that in words."""
+    """A guess at what the integers of a column are.
+
+    Attributes:
+        kind: "dates", "groups" of adjacent rows, or "codes".
+        description: A description for messages.
+    """
 
     kind: str
-    words: str
+    description: str
 
 
 def codes(names: Iterable[str], values: np.ndarray) -> dict[str, Codes]:
@@ -26,11 +33,11 @@ def codes(names: Iterable[str], values: np.ndarray) -> dict[str, Codes]:
             continue
         month, day = x // 100 % 100, x % 100
         if np.all((x > 1e7) & (x < 1e8) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)):
-            words = f"dates; write {x[0]:.0f} as {x[0] // 1e4:.0f}-{month[0]:02.0f}-{day[0]:02.0f}"
-            found[name] = Codes("dates", words)
+            description = f"dates; write {x[0]:.0f} as {x[0] // 1e4:.0f}-{month[0]:02.0f}-{day[0]:02.0f}"
+            found[name] = Codes("dates", description)
         elif (size := _rows_of_each(cells)) > 1:
             found[name] = Codes("groups", f"numbers of groups of {size} adjacent rows")
-        elif _CODE.fullmatch(name):
+        elif _CODE.fullmatch(name) and not counts_rows(cells):  # which has a note of its own
             found[name] = Codes("codes", "codes")
     return found
 

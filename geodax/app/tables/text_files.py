@@ -44,7 +44,7 @@ _KINDS = {
 }
 
 _JSON = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{])')
-_NETWORKX = re.compile(rb"(#.*\n)*\S+[ ,\t]\S+[ ,\t]\{.*\}\r?(\n|$)")
+_NETWORKX = re.compile(rb"(#.*\n)*[^\s,]+[ ,\t][^\s,]+[ ,\t]\{.*\}\r?(\n|$)")
 
 
 class TextFile(NamedTuple):
