@@ -111,9 +111,10 @@ def about_held_out(
 def about_copies(inputs: np.ndarray, targets: np.ndarray, is_test: np.ndarray) -> list[str]:
     """Say how many held-out rows are equal to fitted ones, if they are many in a table of mostly different rows."""
     import pandas as pd
+    from pandas.util import hash_pandas_object
 
     rows = pd.concat([pd.DataFrame(inputs + 0.0), pd.DataFrame(targets)], axis=1)  # -0.0 becomes 0.0
-    keys = pd.util.hash_pandas_object(rows, index=False).to_numpy()
+    keys = hash_pandas_object(rows, index=False).to_numpy()
     known, held = np.unique(keys[~is_test]), keys[is_test]
     number = int(np.isin(held, known).sum())
     if len(known) < _DISTINCT * (~is_test).sum() or number < _MANY_COPIES * len(held) or not number:
