@@ -114,7 +114,7 @@ def about_copies(inputs: np.ndarray, targets: np.ndarray, is_test: np.ndarray) -
     from pandas.util import hash_pandas_object
 
     rows = pd.concat([pd.DataFrame(inputs + 0.0), pd.DataFrame(targets)], axis=1)  # -0.0 becomes 0.0
-    keys = hash_pandas_object(rows, index=False).to_numpy()
+    keys = hash_pandas_object(rows, index=False).to_numpy()  # type: ignore[operator] - loaded on access
     known, held = np.unique(keys[~is_test]), keys[is_test]
     number = int(np.isin(held, known).sum())
     if len(known) < _DISTINCT * (~is_test).sum() or number < _MANY_COPIES * len(held) or not number:
