@@ -82,7 +82,7 @@ class AbstractRunKind(abc.ABC):
         """Describe the size of the data, for the log."""
 
     @abc.abstractmethod
-    def arrays(self, data: Any) -> tuple[np.ndarray, ...]:
+    def arrays(self, data: Any) -> tuple[np.ndarray | None, ...]:
         """Return the arguments of the estimator's ``fit``."""
 
     @abc.abstractmethod

@@ -111,9 +111,11 @@ def table(tmp_path):
     return path
 
 
+_OPTIONS = FAMILIES["regressor"].options(target=("y",))
+
+
 def _read(path, columns=None, **options):
-    kind = run_kind("regressor")
-    return kind.read(path, FAMILIES["regressor"].options(target=("y",), **options), columns)
+    return run_kind("regressor").read(path, dataclasses.replace(_OPTIONS, **options), columns)
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
@@ -169,6 +171,32 @@ def test_the_latest_rows_are_held_out(tmp_path):
     path.write_text(path.read_text().replace("2001-03", ""))
     with pytest.raises(TableError, match=r"--time 'month' has no time in row \d+ \(3 such rows\)"):
         _read(path, time="month")
+
+
+@pytest.mark.parametrize("option", ["groups", "time"])
+def test_rows_that_calibrate_are_chosen_as_held_out_rows_are(tmp_path, option):
+    """Whole groups, or the latest rows: else conformal intervals are those of known groups and of the past."""
+    random = np.random.default_rng(9)
+    which, path = random.permutation(np.repeat(np.arange(30), 1 + np.arange(30) % 5)), tmp_path / "table.csv"
+    rows = zip(which, random.standard_normal((len(which), 2)), strict=True)
+    path.write_text("\n".join(["x,which,y", *(f"{x:.6f},{who},{y:.6f}" for who, (x, y) in rows)]) + "\n")
+    data, facts = _read(path, **{option: "which"}, calibration_fraction=0.25)
+    calibrating, fitted = (which[~data.is_test][rows] for rows in (data.calibrates, ~data.calibrates))
+    assert abs(len(calibrating) - 0.25 * 72) <= 4.5
+    assert not set(calibrating) & set(fitted)
+    if option == "time":
+        assert fitted.max() < calibrating.min() <= calibrating.max() < which[data.is_test].min()
+    what = {"groups": "whole groups", "time": "the latest"}[option]
+    told = f"{len(calibrating)} of the other {(~data.is_test).sum()} rows, {what}, calibrate"
+    assert any(told in note for note in facts["notes"])
+    save_labelled(tmp_path / "data.npz", data)
+    kept = load_labelled(tmp_path / "data.npz")
+    model = run_kind("regressor").estimator({"options": dataclasses.asdict(_OPTIONS), "seed": 0})
+    *_, (inputs, _) = model.prepare(*run_kind("regressor").arrays(kept))
+    np.testing.assert_array_equal(inputs, data.train[0][data.calibrates])
+    assert not len(_read(path, **{option: "which"})[0].calibrates)
+    with pytest.raises(TableError, match=r"--calibration-fraction 0.99 leaves \d of \d+ rows to fit"):
+        _read(path, **{option: "which"}, calibration_fraction=0.99)
 
 
 @pytest.mark.parametrize(("copies", "values", "is_told"), [(40, 10**6, True), (1, 10**6, False), (40, 3, False)])

@@ -327,6 +327,24 @@ def test_a_new_fit_forgets_the_calibration_of_the_last(line):
             model.predict_interval(x)
 
 
+def test_rows_that_calibrate_can_be_given(line):
+    """By number or by Booleans, in the rows of the call where some have no weight; they are not fitted."""
+    x, y = line
+    weights = np.where(np.arange(24) < 4, 0.0, 1.0)
+    for rows in ([9, 3, 20], np.isin(np.arange(24), [3, 9, 20])):
+        model = BayesianMLPRegressor((), inference=Prior(), random_state=0).fit(x, y, weights, calibration=rows)
+        np.testing.assert_array_equal(model.calibration_[0], y[[9, 20]])
+        np.testing.assert_allclose(model.center_, np.delete(x, [0, 1, 2, 3, 9, 20], axis=0).mean(axis=0))
+        again = BayesianMLPRegressor((), inference=Prior(), random_state=0)
+        again.with_posterior(x, y, model.posterior_, weights, rows)
+        np.testing.assert_array_equal(again.calibration_, model.calibration_)
+    for wrong in ([24], [-1], np.ones(23, bool), [0.5], "all"):
+        with pytest.raises(ValueError, match="calibration must be 24 Booleans"):
+            model.fit(x, y, calibration=wrong)
+    with pytest.raises(ValueError, match="calibration leaves 1 of 24 rows"):
+        model.fit(x, y, calibration=np.arange(24) > 0)
+
+
 def test_a_share_of_few_rows_is_one_of_them(line):
     """Catches a share that is rounded to nothing, of which one hears at the first conformal prediction."""
     x, y = line

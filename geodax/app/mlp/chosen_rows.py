@@ -58,17 +58,18 @@ def choose_held_out(
     targets: np.ndarray,
     groups: np.ndarray | None,
     are_classes: bool,
-    test_fraction: float,
-    seed: int,
+    fraction: float,
+    seed: int | tuple[int, ...],
     *,
     are_times: bool = False,
+    option: str = "--test-fraction",
 ) -> np.ndarray:
     """Choose held-out rows, the same fraction of each class; or whole groups with about as many rows.
 
     If groups are times, from 0, those are the latest.
     """
     count, random = len(targets), np.random.default_rng(seed)
-    number = round(test_fraction * count)
+    number = round(fraction * count)
     if groups is None:
         order = random.permutation(count)
         if are_classes:
@@ -84,10 +85,24 @@ def choose_held_out(
         is_test = np.isin(groups, order[: nearest_number + 1 if number else 0])
     if (~is_test).sum() < _LEAST_FITTED:
         raise TableError(
-            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least "
-            f"{_LEAST_FITTED} are needed."
+            f"{option} {fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least {_LEAST_FITTED} are "
+            "needed."
         )
     return is_test
+
+
+def choose_calibration(
+    targets: np.ndarray, groups: np.ndarray | None, fraction: float, seed: int, *, are_times: bool
+) -> np.ndarray:
+    """Choose the fitted rows that calibrate conformal predictions: whole groups, or the latest, as held-out rows are.
+
+    Empty if there are no groups, where the estimator chooses rows at random.
+    """
+    if groups is None or not 0 < fraction < 1:  # the estimator raises for others
+        return np.zeros(0, bool)
+    own = np.unique(groups, return_inverse=True)[1]
+    option = "--calibration-fraction"
+    return choose_held_out(targets, own, False, fraction, (seed, 1), are_times=are_times, option=option)
 
 
 def about_held_out(

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from geodax.app.mlp import inputs as encoding
-from geodax.app.mlp.chosen_rows import about_copies, about_held_out, choose_held_out, groups_of, times_of, weights_of
+from geodax.app.mlp.chosen_rows import (
+    about_copies,
+    about_held_out,
+    choose_calibration,
+    choose_held_out,
+    groups_of,
+    times_of,
+    weights_of,
+)
 from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
 from geodax.app.mlp.targets import class_counts, classes, numbers
 from geodax.app.run_folder.files import kept_arrays, save_arrays
@@ -43,6 +51,7 @@ class LabelledTable:
         weights: Weights of the rows; empty if all are 1.
         several: Names of the targets if there are several.
         groups: Group of each row, from 0, if groups are held out together; else empty.
+        calibrates: Whether each fitted row calibrates conformal predictions; empty if the estimator chooses them.
         notes: Decisions made while reading the data.
     """
 
@@ -59,6 +68,7 @@ class LabelledTable:
     weights: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
     several: tuple[str, ...] = ()
     groups: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, int))
+    calibrates: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -73,6 +83,11 @@ class LabelledTable:
     def train_weights(self) -> np.ndarray | None:
         """Weights of the fitted rows, or None."""
         return self.weights[~self.is_test] if len(self.weights) else None
+
+    @property
+    def calibration(self) -> np.ndarray | None:
+        """Which fitted rows calibrate conformal predictions, or None if the estimator chooses them."""
+        return self.calibrates if len(self.calibrates) else None
 
     @property
     def train(self) -> tuple[np.ndarray, np.ndarray]:
@@ -111,6 +126,7 @@ def read_labelled(
     time: str = "",
     are_classes: bool,
     test_fraction: float,
+    calibration_fraction: float = 0.0,
     seed: int = 0,
     dialect: Dialect = FOUND,
 ) -> LabelledTable:
@@ -127,6 +143,7 @@ def read_labelled(
         time: Column of times; the latest rows are held out. By default they are chosen at random.
         are_classes: Whether the target holds classes: text or integers.
         test_fraction: Fraction of the rows to hold out.
+        calibration_fraction: Fraction of the others that calibrates conformal predictions.
         seed: Chooses the rows that are held out.
         dialect: Format of the file.
 
@@ -187,6 +204,8 @@ def read_labelled(
     group = np.unique(groups_of(path, table, groups, dialect)[is_known], return_inverse=True)[1] if groups else None
     together = np.unique(times_of(path, table, time)[is_known], return_inverse=True)[1] if time else group
     is_test = choose_held_out(targets, together, are_classes, test_fraction, seed, are_times=bool(time))
+    fitted = None if together is None else together[~is_test]
+    calibrates = choose_calibration(targets[~is_test], fitted, calibration_fraction, seed, are_times=bool(time))
     others = (*others, *drop)
     pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
     chosen = [name for name in table.names if name not in others]
@@ -226,6 +245,7 @@ def read_labelled(
         weights=weight,
         several=wished if len(wished) > 1 else (),
         groups=np.zeros(0, int) if group is None else group,
+        calibrates=calibrates,
     )
 
 
@@ -253,6 +273,7 @@ def load_labelled(path: Path) -> LabelledTable:
             weights=file["weights"] if "weights" in file else np.zeros(0),
             several=tuple(map(str, file["several"].tolist())) if "several" in file else (),
             groups=file["groups"] if "groups" in file else np.zeros(0, int),
+            calibrates=file["calibrates"] if "calibrates" in file else np.zeros(0, bool),
         )
 
 

@@ -68,6 +68,7 @@ class AbstractMLPRun(AbstractRunKind):
             time=options.time,
             are_classes=self.are_classes,
             test_fraction=options.test_fraction,
+            calibration_fraction=options.calibration_fraction,
             seed=seed,
             dialect=dialect,
         )
@@ -76,7 +77,8 @@ class AbstractMLPRun(AbstractRunKind):
         fitted, *_, (_, aside) = model.prepare(*self.arrays(data))
         notes = [*data.notes, *_about_missing(data, model)]
         if len(aside):
-            others = f"{len(aside)} of the other {len(data.train[0])} rows"
+            which = ", whole groups," if len(data.groups) else ", the latest," if len(data.calibrates) else ""
+            others = f"{len(aside)} of the other {len(data.train[0])} rows{which}"
             notes.append(f"{others} calibrate conformal predictions, {len(fitted)} are fitted.")
         data = dataclasses.replace(data, notes=(*notes, *self.about_fit(model, data)))
         return data, {"columns": [*data.names, *data.target_names], "notes": list(data.notes), **facts}
@@ -92,8 +94,8 @@ class AbstractMLPRun(AbstractRunKind):
             f"{len(data.inputs)} rows, {int(data.is_test.sum())} of them held out, {counted(len(data.names), 'input')}"
         )
 
-    def arrays(self, data: LabelledTable) -> tuple[np.ndarray, ...]:
-        return data.train if data.train_weights is None else (*data.train, data.train_weights)
+    def arrays(self, data: LabelledTable) -> tuple[np.ndarray | None, ...]:
+        return (*data.train, data.train_weights, data.calibration)
 
     def estimator(self, config: Mapping[str, Any]) -> Any:
         options = {k: v for k, v in config["options"].items() if k not in _READING}
@@ -111,7 +113,7 @@ class AbstractMLPRun(AbstractRunKind):
         return found
 
     def fitted(self, config: Mapping[str, Any], data: LabelledTable, posterior: Any) -> Any:
-        return self.estimator(config).with_posterior(*data.train, posterior, data.train_weights)
+        return self.estimator(config).with_posterior(*data.train, posterior, data.train_weights, data.calibration)
 
     def summarized(self, data: LabelledTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Values of the function on some rows: single weights of a network have no meaning of their own."""

@@ -30,7 +30,7 @@ from geodax.models.mlp import ensembles, laplace, stochastic, variational  # noq
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
 from geodax.models.mlp.options import MLPOptions
 from geodax.models.mlp.powers import Powers, find_powers, no_powers
-from geodax.models.mlp.weights import row_weights
+from geodax.models.mlp.weights import held_out_rows, row_weights
 from geodax.models.options import require_targets, seed_of
 from geodax.models.pooling import ROWS_AT_ONCE, padded
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
@@ -94,7 +94,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         """Store what conformal predictions need of held-out rows, in the data's units."""
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, calibration: Any = None) -> Any:
         """Fit the ensemble.
 
         Args:
@@ -102,6 +102,9 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
             y: Target of each row.
             sample_weight: Weight of each row, which multiplies its log likelihood: a row of weight 2 counts as two
                 equal rows, one of weight 0 is left out. None weights all by 1.
+            calibration: Rows held out to calibrate conformal predictions: a Boolean for each row, or their numbers from
+                0. They should be to the others as new rows will be: of other groups, or later. None holds out a random
+                ``calibration_fraction``.
 
         Returns:
             The fitted estimator.
@@ -112,7 +115,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
             NonFiniteError: If the step size was too large and values overflowed.
         """
         self._forget_seed()
-        *data, calibration = self.prepare(X, y, sample_weight)
+        *data, held_out = self.prepare(X, y, sample_weight, calibration)
         problem, inference = self.problem(), self._chosen_inference()
         posterior = inference.run(
             jax.random.key(self._seed()),
@@ -122,15 +125,16 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
             devices=self.devices,
             progress=self.progress,
         )
-        return self._take(posterior, data, calibration)
+        return self._take(posterior, data, held_out)
 
-    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, ...]:
+    def prepare(self, X: Any, y: Any, sample_weight: Any = None, calibration: Any = None) -> tuple[Any, ...]:
         """Check training data and options, and compute the standardisation.
 
         Args:
             X: As :meth:`fit`.
             y: As :meth:`fit`.
             sample_weight: As :meth:`fit`.
+            calibration: As :meth:`fit`.
 
         Returns:
             Inputs of the network, targets, and weights if there are any, for training, and the raw rows held out for
@@ -143,13 +147,15 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         if hasattr(self, "calibration_"):  # from an earlier fit
             del self.calibration_
         inputs, targets = self._checked(X, y)
+        chosen = None if calibration is None else held_out_rows(type(self).__name__, calibration, len(inputs))
         class_weight = getattr(self, "class_weight", None)
         weights = row_weights(type(self).__name__, inputs, targets, sample_weight, class_weight)
         if weights is not None:
             some = np.flatnonzero(weights)
             inputs, targets, weights = inputs[some], targets[some], weights[some]
+            chosen = None if chosen is None else chosen[some]
             X = _safe_indexing(X, some) if hasattr(self, "feature_names_in_") else inputs
-        held_out = self._held_out(len(inputs))
+        held_out = self._held_out(len(inputs), chosen)
         x, own = np.delete(inputs, held_out, axis=0), np.delete(targets, held_out, axis=0)
         own_weights = None if weights is None else np.delete(weights, held_out)
         self._is_weighted = weights is not None
@@ -174,7 +180,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         own_data += () if own_weights is None else (own_weights.astype(np.float32),)
         return *own_data, (rows, targets[held_out])
 
-    def with_posterior(self, X: Any, y: Any, posterior: Any, sample_weight: Any = None) -> Any:
+    def with_posterior(self, X: Any, y: Any, posterior: Any, sample_weight: Any = None, calibration: Any = None) -> Any:
         """Set the fitted state from existing draws, for instance those of a run folder.
 
         Args:
@@ -182,12 +188,13 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
             y: The targets of the fit.
             posterior: A DataTree in the format of :meth:`fit`.
             sample_weight: The weights of the fit.
+            calibration: The rows held out from the fit, if they were given.
 
         Returns:
             The fitted estimator.
         """
-        *data, calibration = self.prepare(X, y, sample_weight)
-        return self._take(posterior, data, calibration)
+        *data, held_out = self.prepare(X, y, sample_weight, calibration)
+        return self._take(posterior, data, held_out)
 
     def problem(self) -> NetworkProblem:
         """Build the network with its prior from the current options; raises ValueError if they are invalid."""
@@ -224,15 +231,19 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         )
         return np.asarray(inputs), np.asarray(targets)
 
-    def _held_out(self, num_rows: int) -> np.ndarray:
-        owner = type(self).__name__
-        share = _checks.number(owner, "calibration_fraction", self.calibration_fraction, least=0.0, below=1.0)
+    def _held_out(self, num_rows: int, chosen: np.ndarray | None) -> np.ndarray:
+        share = _checks.number(
+            type(self).__name__, "calibration_fraction", self.calibration_fraction, least=0.0, below=1.0
+        )
         number = max(1, round(share * num_rows)) if share > 0 else 0  # a share that was asked for is a row at least
+        number = number if chosen is None else int(chosen.sum())
         if num_rows - number < _LEAST_ROWS:
+            what = argument("calibration_fraction", share) if chosen is None else "calibration"
             raise ValueError(
-                f"{argument('calibration_fraction', share)} leaves {num_rows - number} of {num_rows} rows to fit; at "
-                f"least {_LEAST_ROWS} are needed."
+                f"{what} leaves {num_rows - number} of {num_rows} rows to fit; at least {_LEAST_ROWS} are needed."
             )
+        if chosen is not None:
+            return np.flatnonzero(chosen)
         return np.sort(np.random.default_rng(self._seed()).permutation(num_rows)[:number])
 
     def _seed(self) -> int:

@@ -1,10 +1,10 @@
-"""Weights of the rows of a fit, from weights of rows and of classes."""
+"""Weights of the rows of a fit, and which of them are held out."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
@@ -41,3 +41,17 @@ def row_weights(
     if not (weights > 0).any() or (weights < 0).any():
         raise ValueError(f"{owner}: expected weights of at least zero, some of them positive.")
     return weights
+
+
+def held_out_rows(owner: str, rows: Any, num_rows: int) -> Bool[np.ndarray, " rows"]:
+    """Return whether each row is held out, from Booleans or from numbers of rows; raises ValueError for others."""
+    found, is_held_out = np.asarray(rows), np.zeros(num_rows, bool)
+    is_mask = found.dtype == bool and found.shape == (num_rows,)
+    are_numbers = found.ndim == 1 and found.dtype.kind in "iu" and np.all((found >= 0) & (found < num_rows))
+    if not (is_mask or are_numbers):
+        raise ValueError(
+            f"{owner}: calibration must be {num_rows} Booleans, one for each row, or numbers of rows from 0 to "
+            f"{num_rows - 1}, found {_checks.described(rows)}."
+        )
+    is_held_out[found] = True
+    return is_held_out
