@@ -469,9 +469,9 @@ def test_rows_have_weights(tmp_path, capsys, monkeypatch):
     assert float(re.search(r"accuracy (\S+)", printed)[1]) > 99
     given, with_posterior = [], BayesianMLPClassifier.with_posterior
 
-    def noted(self, X, y, posterior, sample_weight=None):
+    def noted(self, X, y, posterior, sample_weight=None, *others):
         given.append(sample_weight)
-        return with_posterior(self, X, y, posterior, sample_weight)
+        return with_posterior(self, X, y, posterior, sample_weight, *others)
 
     monkeypatch.setattr(BayesianMLPClassifier, "with_posterior", noted)
     assert main(["report", str(run)]) == 0

@@ -181,7 +181,13 @@ def test_rows_that_calibrate_are_chosen_as_held_out_rows_are(tmp_path, option):
     rows = zip(which, random.standard_normal((len(which), 2)), strict=True)
     path.write_text("\n".join(["x,which,y", *(f"{x:.6f},{who},{y:.6f}" for who, (x, y) in rows)]) + "\n")
     data, facts = _read(path, **{option: "which"}, calibration_fraction=0.25)
-    calibrating, fitted = (which[~data.is_test][rows] for rows in (data.calibrates, ~data.calibrates))
+    save_labelled(tmp_path / "data.npz", data)
+    kind, kept = run_kind("regressor"), load_labelled(tmp_path / "data.npz")
+    options = dataclasses.replace(_OPTIONS, calibration_fraction=0.25)
+    model = kind.estimator({"options": dataclasses.asdict(options), "seed": 0})
+    *_, (inputs, _) = model.prepare(*kind.arrays(kept))
+    rows = np.isin(data.train[0][:, 0], inputs[:, 0])
+    calibrating, fitted = (which[~data.is_test][each] for each in (rows, ~rows))
     assert abs(len(calibrating) - 0.25 * 72) <= 4.5
     assert not set(calibrating) & set(fitted)
     if option == "time":
@@ -189,14 +195,9 @@ def test_rows_that_calibrate_are_chosen_as_held_out_rows_are(tmp_path, option):
     what = {"groups": "whole groups", "time": "the latest"}[option]
     told = f"{len(calibrating)} of the other {(~data.is_test).sum()} rows, {what}, calibrate"
     assert any(told in note for note in facts["notes"])
-    save_labelled(tmp_path / "data.npz", data)
-    kept = load_labelled(tmp_path / "data.npz")
-    model = run_kind("regressor").estimator({"options": dataclasses.asdict(_OPTIONS), "seed": 0})
-    *_, (inputs, _) = model.prepare(*run_kind("regressor").arrays(kept))
-    np.testing.assert_array_equal(inputs, data.train[0][data.calibrates])
     assert not len(_read(path, **{option: "which"})[0].calibrates)
-    with pytest.raises(TableError, match=r"--calibration-fraction 0.99 leaves \d of \d+ rows to fit"):
-        _read(path, **{option: "which"}, calibration_fraction=0.99)
+    with pytest.raises(ValueError, match=r"calibration.fraction.0.999 leaves \d of \d+ rows to fit"):
+        _read(path, **{option: "which"}, calibration_fraction=0.999)
 
 
 @pytest.mark.parametrize(("copies", "values", "is_told"), [(40, 10**6, True), (1, 10**6, False), (40, 3, False)])

@@ -336,13 +336,51 @@ def test_rows_that_calibrate_can_be_given(line):
         np.testing.assert_array_equal(model.calibration_[0], y[[9, 20]])
         np.testing.assert_allclose(model.center_, np.delete(x, [0, 1, 2, 3, 9, 20], axis=0).mean(axis=0))
         again = BayesianMLPRegressor((), inference=Prior(), random_state=0)
-        again.with_posterior(x, y, model.posterior_, weights, rows)
+        again.with_posterior(x, y, model.posterior_, weights, calibration=rows)
         np.testing.assert_array_equal(again.calibration_, model.calibration_)
     for wrong in ([24], [-1], np.ones(23, bool), [0.5], "all"):
         with pytest.raises(ValueError, match="calibration must be 24 Booleans"):
             model.fit(x, y, calibration=wrong)
     with pytest.raises(ValueError, match="calibration leaves 1 of 24 rows"):
         model.fit(x, y, calibration=np.arange(24) > 0)
+
+
+def test_groups_are_held_out_whole(line):
+    """For calibration, and from training: else training stops where it knows the groups by their inputs."""
+    x, y = line
+    names = np.array([f"p{k}" for k in np.arange(24) // 3])
+    weights = np.where(np.arange(24) < 3, 0.0, 1.0)
+    model = BayesianMLPRegressor((), inference=Prior(), calibration_fraction=0.3, random_state=0)
+    model.fit(x, y, weights, groups=names)
+    is_calibrating = np.isin(y, model.calibration_[0])
+    assert is_calibrating.sum() == 6
+    assert not set(names[is_calibrating]) & set(names[~is_calibrating])
+    groups = model.problem().groups
+    assert sorted(np.bincount(groups)) == [0] * (groups.max() - 4) + [3] * 5
+    with pytest.raises(ValueError, match="groups must be 24 labels"):
+        model.fit(x, y, groups=names[:5])
+
+
+class _ChosenError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("inference", ["mcmc", "ensemble", "multi-swag", "laplace"])
+def test_training_holds_out_whole_groups(line, inference, monkeypatch):
+    """Else it goes on while the network learns to know the groups by their inputs. One large group is split."""
+    (x, y), choose = line, stochastic._held_out
+
+    def chosen(*args):
+        raise _ChosenError(choose(*args))
+
+    monkeypatch.setattr(stochastic, "_held_out", chosen)
+    for groups, number in ((np.arange(24) // 3, 3), (np.zeros(24), 2), (None, 2)):
+        with pytest.raises(_ChosenError) as caught:
+            BayesianMLPRegressor((4,), inference=inference, random_state=0).fit(x, y, groups=groups)
+        rows = np.flatnonzero(caught.value.args[0])
+        assert len(rows) == number
+        if number == 3:
+            assert len(set(rows // 3)) == 1
 
 
 def test_a_share_of_few_rows_is_one_of_them(line):

@@ -10,6 +10,7 @@ from geodax.app.tables.dialect import Dialect
 from geodax.app.tables.names import as_names
 from geodax.app.tables.read import Table
 from geodax.data.errors import TableError, counted
+from geodax.models.mlp.weights import whole_groups
 
 _LEAST_FITTED = 2
 _MANY_COPIES = 0.1  # of the held-out rows
@@ -58,18 +59,17 @@ def choose_held_out(
     targets: np.ndarray,
     groups: np.ndarray | None,
     are_classes: bool,
-    fraction: float,
-    seed: int | tuple[int, ...],
+    test_fraction: float,
+    seed: int,
     *,
     are_times: bool = False,
-    option: str = "--test-fraction",
 ) -> np.ndarray:
     """Choose held-out rows, the same fraction of each class; or whole groups with about as many rows.
 
-    If groups are times, from 0, those are the latest.
+    If groups are times, those are the latest.
     """
     count, random = len(targets), np.random.default_rng(seed)
-    number = round(fraction * count)
+    number = round(test_fraction * count)
     if groups is None:
         order = random.permutation(count)
         if are_classes:
@@ -79,30 +79,13 @@ def choose_held_out(
             chosen = order[:number]
         is_test = np.isin(np.arange(count), chosen)
     else:
-        sizes = np.bincount(groups)
-        order = np.arange(len(sizes))[::-1] if are_times else random.permutation(len(sizes))
-        nearest_number = int(np.abs(np.cumsum(sizes[order]) - number).argmin())
-        is_test = np.isin(groups, order[: nearest_number + 1 if number else 0])
+        is_test = whole_groups(groups, number, None if are_times else random)
     if (~is_test).sum() < _LEAST_FITTED:
         raise TableError(
-            f"{option} {fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least {_LEAST_FITTED} are "
-            "needed."
+            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least "
+            f"{_LEAST_FITTED} are needed."
         )
     return is_test
-
-
-def choose_calibration(
-    targets: np.ndarray, groups: np.ndarray | None, fraction: float, seed: int, *, are_times: bool
-) -> np.ndarray:
-    """Choose the fitted rows that calibrate conformal predictions: whole groups, or the latest, as held-out rows are.
-
-    Empty if there are no groups, where the estimator chooses rows at random.
-    """
-    if groups is None or not 0 < fraction < 1:  # the estimator raises for others
-        return np.zeros(0, bool)
-    own = np.unique(groups, return_inverse=True)[1]
-    option = "--calibration-fraction"
-    return choose_held_out(targets, own, False, fraction, (seed, 1), are_times=are_times, option=option)
 
 
 def about_held_out(

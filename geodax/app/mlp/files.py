@@ -8,15 +8,7 @@ from typing import Any
 import numpy as np
 
 from geodax.app.mlp import inputs as encoding
-from geodax.app.mlp.chosen_rows import (
-    about_copies,
-    about_held_out,
-    choose_calibration,
-    choose_held_out,
-    groups_of,
-    times_of,
-    weights_of,
-)
+from geodax.app.mlp.chosen_rows import about_copies, about_held_out, choose_held_out, groups_of, times_of, weights_of
 from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
 from geodax.app.mlp.targets import class_counts, classes, numbers
 from geodax.app.run_folder.files import kept_arrays, save_arrays
@@ -27,6 +19,7 @@ from geodax.app.tables.dialect import BLANK, FOUND, MISSING, Dialect
 from geodax.app.tables.names import as_names
 from geodax.app.tables.read import ASKED_FOR, Table, match_columns, read_table
 from geodax.data.errors import TableError, counted, listed, nearest
+from geodax.models.mlp.weights import whole_groups
 
 _LEAST_ROWS = 4
 _TEXTS = ("names", "notes")
@@ -51,7 +44,7 @@ class LabelledTable:
         weights: Weights of the rows; empty if all are 1.
         several: Names of the targets if there are several.
         groups: Group of each row, from 0, if groups are held out together; else empty.
-        calibrates: Whether each fitted row calibrates conformal predictions; empty if the estimator chooses them.
+        calibrates: Whether each fitted row calibrates conformal predictions, of a series in time; else empty.
         notes: Decisions made while reading the data.
     """
 
@@ -85,9 +78,9 @@ class LabelledTable:
         return self.weights[~self.is_test] if len(self.weights) else None
 
     @property
-    def calibration(self) -> np.ndarray | None:
-        """Which fitted rows calibrate conformal predictions, or None if the estimator chooses them."""
-        return self.calibrates if len(self.calibrates) else None
+    def train_groups(self) -> np.ndarray | None:
+        """Groups of the fitted rows, or None."""
+        return self.groups[~self.is_test] if len(self.groups) else None
 
     @property
     def train(self) -> tuple[np.ndarray, np.ndarray]:
@@ -204,8 +197,10 @@ def read_labelled(
     group = np.unique(groups_of(path, table, groups, dialect)[is_known], return_inverse=True)[1] if groups else None
     together = np.unique(times_of(path, table, time)[is_known], return_inverse=True)[1] if time else group
     is_test = choose_held_out(targets, together, are_classes, test_fraction, seed, are_times=bool(time))
-    fitted = None if together is None else together[~is_test]
-    calibrates = choose_calibration(targets[~is_test], fitted, calibration_fraction, seed, are_times=bool(time))
+    calibrates = np.zeros(0, bool)
+    if time and calibration_fraction > 0 and together is not None:
+        number = round(min(calibration_fraction, 1) * np.sum(~is_test))
+        calibrates = whole_groups(together[~is_test], max(number, 1))
     others = (*others, *drop)
     pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
     chosen = [name for name in table.names if name not in others]
@@ -272,7 +267,7 @@ def load_labelled(path: Path) -> LabelledTable:
             days=tuple(map(str, file["days"].tolist())) if "days" in file else (),
             weights=file["weights"] if "weights" in file else np.zeros(0),
             several=tuple(map(str, file["several"].tolist())) if "several" in file else (),
-            groups=file["groups"] if "groups" in file else np.zeros(0, int),
+            groups=file["groups"] if "calibrates" in file else np.zeros(0, int),  # earlier fits knew none
             calibrates=file["calibrates"] if "calibrates" in file else np.zeros(0, bool),
         )
 

@@ -95,7 +95,7 @@ class AbstractMLPRun(AbstractRunKind):
         )
 
     def arrays(self, data: LabelledTable) -> tuple[np.ndarray | None, ...]:
-        return (*data.train, data.train_weights, data.calibration)
+        return (*data.train, *_of_rows(data))
 
     def estimator(self, config: Mapping[str, Any]) -> Any:
         options = {k: v for k, v in config["options"].items() if k not in _READING}
@@ -113,7 +113,7 @@ class AbstractMLPRun(AbstractRunKind):
         return found
 
     def fitted(self, config: Mapping[str, Any], data: LabelledTable, posterior: Any) -> Any:
-        return self.estimator(config).with_posterior(*data.train, posterior, data.train_weights, data.calibration)
+        return self.estimator(config).with_posterior(*data.train, posterior, *_of_rows(data))
 
     def summarized(self, data: LabelledTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Values of the function on some rows: single weights of a network have no meaning of their own."""
@@ -250,6 +250,11 @@ class RegressorRun(AbstractMLPRun):
             density = model.log_predictive(inputs, np.where(is_known, targets, 0.0))
             columns += [targets, np.where(is_known, density, np.nan)]
         return heading, columns
+
+
+def _of_rows(data: LabelledTable) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
+    """Weights and groups of the fitted rows, and which of them calibrate, as the estimator takes them."""
+    return data.train_weights, data.train_groups, data.calibrates if len(data.calibrates) else None
 
 
 def _determining(x: np.ndarray, y: np.ndarray) -> list[int]:

@@ -30,7 +30,7 @@ from geodax.models.mlp import ensembles, laplace, stochastic, variational  # noq
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
 from geodax.models.mlp.options import MLPOptions
 from geodax.models.mlp.powers import Powers, find_powers, no_powers
-from geodax.models.mlp.weights import held_out_rows, row_weights
+from geodax.models.mlp.weights import held_out_rows, row_groups, row_weights, whole_groups
 from geodax.models.options import require_targets, seed_of
 from geodax.models.pooling import ROWS_AT_ONCE, padded
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
@@ -72,6 +72,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
     n_features_in_: int
     indicators_: np.ndarray
     powers_: Powers
+    _groups: np.ndarray | None = None  # of the fitted rows
     _joint: JointNormal
     _fitted: tuple[NetworkProblem, AbstractInference]  # of the fit, even if options change later
     calibration_: tuple[np.ndarray, ...]
@@ -94,7 +95,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         """Store what conformal predictions need of held-out rows, in the data's units."""
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, calibration: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, calibration: Any = None) -> Any:
         """Fit the ensemble.
 
         Args:
@@ -102,9 +103,10 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
             y: Target of each row.
             sample_weight: Weight of each row, which multiplies its log likelihood: a row of weight 2 counts as two
                 equal rows, one of weight 0 is left out. None weights all by 1.
+            groups: Label of the group of each row, such as a patient, if new rows will be of other groups: the rows
+                held out from training and for calibration are whole groups. The likelihood is that of independent rows.
             calibration: Rows held out to calibrate conformal predictions: a Boolean for each row, or their numbers from
-                0. They should be to the others as new rows will be: of other groups, or later. None holds out a random
-                ``calibration_fraction``.
+                0, for instance the latest ones. None holds out a random ``calibration_fraction``.
 
         Returns:
             The fitted estimator.
@@ -115,7 +117,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
             NonFiniteError: If the step size was too large and values overflowed.
         """
         self._forget_seed()
-        *data, held_out = self.prepare(X, y, sample_weight, calibration)
+        *data, held_out = self.prepare(X, y, sample_weight, groups, calibration)
         problem, inference = self.problem(), self._chosen_inference()
         posterior = inference.run(
             jax.random.key(self._seed()),
@@ -127,13 +129,16 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         )
         return self._take(posterior, data, held_out)
 
-    def prepare(self, X: Any, y: Any, sample_weight: Any = None, calibration: Any = None) -> tuple[Any, ...]:
+    def prepare(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, calibration: Any = None
+    ) -> tuple[Any, ...]:
         """Check training data and options, and compute the standardisation.
 
         Args:
             X: As :meth:`fit`.
             y: As :meth:`fit`.
             sample_weight: As :meth:`fit`.
+            groups: As :meth:`fit`.
             calibration: As :meth:`fit`.
 
         Returns:
@@ -148,14 +153,16 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
             del self.calibration_
         inputs, targets = self._checked(X, y)
         chosen = None if calibration is None else held_out_rows(type(self).__name__, calibration, len(inputs))
+        group = None if groups is None else row_groups(type(self).__name__, groups, len(inputs))
         class_weight = getattr(self, "class_weight", None)
         weights = row_weights(type(self).__name__, inputs, targets, sample_weight, class_weight)
         if weights is not None:
             some = np.flatnonzero(weights)
             inputs, targets, weights = inputs[some], targets[some], weights[some]
-            chosen = None if chosen is None else chosen[some]
+            chosen, group = (None if each is None else each[some] for each in (chosen, group))
             X = _safe_indexing(X, some) if hasattr(self, "feature_names_in_") else inputs
-        held_out = self._held_out(len(inputs), chosen)
+        held_out = self._held_out(len(inputs), group, chosen)
+        self._groups = None if group is None else np.delete(group, held_out)
         x, own = np.delete(inputs, held_out, axis=0), np.delete(targets, held_out, axis=0)
         own_weights = None if weights is None else np.delete(weights, held_out)
         self._is_weighted = weights is not None
@@ -180,7 +187,9 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         own_data += () if own_weights is None else (own_weights.astype(np.float32),)
         return *own_data, (rows, targets[held_out])
 
-    def with_posterior(self, X: Any, y: Any, posterior: Any, sample_weight: Any = None, calibration: Any = None) -> Any:
+    def with_posterior(
+        self, X: Any, y: Any, posterior: Any, sample_weight: Any = None, groups: Any = None, calibration: Any = None
+    ) -> Any:
         """Set the fitted state from existing draws, for instance those of a run folder.
 
         Args:
@@ -188,12 +197,13 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
             y: The targets of the fit.
             posterior: A DataTree in the format of :meth:`fit`.
             sample_weight: The weights of the fit.
+            groups: The groups of the fit.
             calibration: The rows held out from the fit, if they were given.
 
         Returns:
             The fitted estimator.
         """
-        *data, held_out = self.prepare(X, y, sample_weight, calibration)
+        *data, held_out = self.prepare(X, y, sample_weight, groups, calibration)
         return self._take(posterior, data, held_out)
 
     def problem(self) -> NetworkProblem:
@@ -217,6 +227,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
             priors=self._priors(num_hidden=len(widths)),
             is_weighted=self._is_weighted,
             num_incomplete=self._num_incomplete,
+            groups=self._groups,
             **self._targets_of_problem(),
         )
         jax.eval_shape(problem.build, jax.random.key(0))  # the layers check ranks and widths
@@ -231,20 +242,23 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         )
         return np.asarray(inputs), np.asarray(targets)
 
-    def _held_out(self, num_rows: int, chosen: np.ndarray | None) -> np.ndarray:
+    def _held_out(self, num_rows: int, groups: np.ndarray | None, chosen: np.ndarray | None) -> np.ndarray:
         share = _checks.number(
             type(self).__name__, "calibration_fraction", self.calibration_fraction, least=0.0, below=1.0
         )
         number = max(1, round(share * num_rows)) if share > 0 else 0  # a share that was asked for is a row at least
+        generator = np.random.default_rng(self._seed())
+        if chosen is None and groups is not None:
+            chosen = whole_groups(groups, number, generator)
         number = number if chosen is None else int(chosen.sum())
         if num_rows - number < _LEAST_ROWS:
-            what = argument("calibration_fraction", share) if chosen is None else "calibration"
+            what = argument("calibration_fraction", share) if share else "calibration"
             raise ValueError(
                 f"{what} leaves {num_rows - number} of {num_rows} rows to fit; at least {_LEAST_ROWS} are needed."
             )
         if chosen is not None:
             return np.flatnonzero(chosen)
-        return np.sort(np.random.default_rng(self._seed()).permutation(num_rows)[:number])
+        return np.sort(generator.permutation(num_rows)[:number])
 
     def _seed(self) -> int:
         if not isinstance(self.random_state, np.random.RandomState) and self.random_state is not None:

@@ -95,7 +95,8 @@ class NetworkEnsemble(AbstractInference):
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=num_data)
         size = max(1, min(_BATCH_SIZE, num_data // _LEAST_BATCHES)) if self.batch_size is None else self.batch_size
         size = min(size, num_data)
-        posterior, marked, options = held_out_training(rng_key, posterior, data, -(-num_data // size), self.num_warmup)
+        epoch = -(-num_data // size)
+        posterior, marked, options = held_out_training(rng_key, posterior, data, epoch, self.num_warmup, problem.groups)
         options |= {"batches": batches(marked, batch_size=size, order="epochs"), "num_steps": self.num_warmup}
         options |= kept_in(folder) | {"devices": devices, "progress": progress}
         if self.inference == "ensemble":

@@ -36,7 +36,7 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkProblem:
-    """A network with its prior and likelihood, independent of data.
+    """A network with its prior and likelihood, without the data.
 
     Attributes:
         in_features: Number of inputs.
@@ -52,6 +52,7 @@ class NetworkProblem:
         is_weighted: Whether examples have weights.
         num_incomplete: Number of examples with missing inputs; if positive, all examples have several draws of them
             along the second axis of x.
+        groups: Group of each example if those held out from training should be whole groups.
     """
 
     in_features: int
@@ -66,6 +67,7 @@ class NetworkProblem:
     is_ordinal: bool = False
     is_weighted: bool = False
     num_incomplete: int = 0
+    groups: np.ndarray | None = dataclasses.field(default=None, compare=False)
 
     def build(self, key: PRNGKey) -> Position:
         """Create a network in single precision, including noise and prior parameters."""

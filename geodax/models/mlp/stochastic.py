@@ -33,6 +33,7 @@ from geodax._wording import argument, in_python
 from geodax.data.minibatches import batches
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, NetworkProblem, require_free_weights
+from geodax.models.mlp.weights import whole_groups
 from geodax.models.options import kept_in
 from geodax.posterior import Posterior
 from geodax.run.progress import Reporter
@@ -164,6 +165,7 @@ class StochasticGradientMCMC(AbstractInference):
             problem.build,
             manifold=manifold,
             trains=trains,
+            groups=problem.groups,
             num_inner_steps=num_inner_steps,
             **where,
         )
@@ -184,6 +186,7 @@ def sample_in_stages(
     devices: Devices,
     progress: bool | Reporter,
     trains: bool = True,
+    groups: np.ndarray | None = None,
     num_inner_steps: int = 1,
     keep: Callable[[PyTree], PyTree] | None = None,
 ) -> Any:
@@ -203,7 +206,7 @@ def sample_in_stages(
     epoch = -(-num_data // (batch_size * min(num_inner_steps, _TRAINED)))  # in iterations of training
     training: dict[str, Any] = {}
     if num_training:
-        posterior, data, training = held_out_training(rng_key, posterior, data, epoch, num_training)
+        posterior, data, training = held_out_training(rng_key, posterior, data, epoch, num_training, groups)
     options = {
         "metric": _metric(settings, num_data),
         "step_size": settings.step_size,
@@ -265,9 +268,16 @@ def _of_some_batches(function: Callable[[PyTree, PyTree], Scalar]) -> Callable[[
 
 
 def held_out_training(
-    rng_key: PRNGKey, posterior: Posterior, data: PyTree, epoch: int, num_training: int
+    rng_key: PRNGKey,
+    posterior: Posterior,
+    data: PyTree,
+    epoch: int,
+    num_training: int,
+    groups: np.ndarray | None,
 ) -> tuple[Posterior, PyTree, dict[str, Any]]:
     """Hold examples out of training, unless it is too short to overfit; ``epoch`` is a pass through the data in steps.
+
+    If examples are in groups they are whole ones: a network can know each group by its inputs.
 
     Returns the posterior of all examples, the data as it takes them, and the arguments ``objective``, ``score`` and
     ``score_every`` of :func:`geodax.train_first`, or none.
@@ -276,13 +286,18 @@ def held_out_training(
     if num_data < _LEAST_TRAINED or (epoch > 1 and num_training < _LEAST_EPOCHS * epoch):
         return posterior, data, {}
     marked, training = _in_parts(posterior)
-    return marked, (data, _held_out(rng_key, num_data)), training | {"score_every": epoch}
+    return marked, (data, _held_out(rng_key, num_data, groups)), training | {"score_every": epoch}
 
 
-def _held_out(rng_key: PRNGKey, num_data: int) -> np.ndarray:
+def _held_out(rng_key: PRNGKey, num_data: int, groups: np.ndarray | None) -> np.ndarray:
     """Mask of the examples held out from training."""
     generator = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))  # a draw of JAX would be compiled
-    return generator.permutation(num_data) < round(_HELD_OUT * num_data)
+    number = round(_HELD_OUT * num_data)
+    if groups is not None:
+        chosen = whole_groups(groups, number, generator)
+        if 2 * chosen.sum() <= num_data:  # not of a few large groups
+            return chosen
+    return generator.permutation(num_data) < number
 
 
 def _in_parts(posterior: Posterior) -> tuple[Posterior, dict[str, Any]]:

@@ -1,10 +1,10 @@
-"""Weights of the rows of a fit, and which of them are held out."""
+"""Weights and groups of the rows of a fit, and which of them are held out."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
@@ -41,6 +41,25 @@ def row_weights(
     if not (weights > 0).any() or (weights < 0).any():
         raise ValueError(f"{owner}: expected weights of at least zero, some of them positive.")
     return weights
+
+
+def row_groups(owner: str, groups: Any, num_rows: int) -> Int[np.ndarray, " rows"]:
+    """Return the number of each row's group; raises ValueError unless each row has a label."""
+    labels = np.asarray(groups)
+    if labels.shape != (num_rows,):
+        found = _checks.described(groups)
+        raise ValueError(f"{owner}: groups must be {num_rows} labels, one for each row, found {found}.")
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def whole_groups(
+    groups: Int[np.ndarray, " rows"], number: int, generator: np.random.Generator | None = None
+) -> Bool[np.ndarray, " rows"]:
+    """Choose the rows of random groups, without a generator of the last ones: at least one, about ``number`` rows."""
+    _, own, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.arange(len(sizes))[::-1] if generator is None else generator.permutation(len(sizes))
+    nearest = int(np.abs(np.cumsum(sizes[order]) - number).argmin())
+    return np.isin(own, order[: nearest + 1 if number else 0])
 
 
 def held_out_rows(owner: str, rows: Any, num_rows: int) -> Bool[np.ndarray, " rows"]:
