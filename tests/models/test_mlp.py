@@ -383,6 +383,18 @@ def test_training_holds_out_whole_groups(line, inference, monkeypatch):
             assert len(set(rows // 3)) == 1
 
 
+@pytest.mark.thorough
+def test_probabilities_for_new_groups_are_not_sharpened(blobs):
+    """Leave-one-out predictions of a row know its group from the others."""
+    x, y = blobs
+    x = np.where(y[:, None] == "plum", 0.5, 1.0) * x
+    options: dict = {"num_warmup": 200, "num_samples": 30, "num_chains": 2, "random_state": 0}
+    model = BayesianMLPClassifier((8,), **options).fit(x, y)
+    assert model.scaling_temperature_ < 1
+    grouped = BayesianMLPClassifier((8,), **options).with_posterior(x, y, model.posterior_, groups=np.arange(240) // 4)
+    assert grouped.scaling_temperature_ == 1
+
+
 def test_a_share_of_few_rows_is_one_of_them(line):
     """Catches a share that is rounded to nothing, of which one hears at the first conformal prediction."""
     x, y = line

@@ -175,7 +175,7 @@ class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayes
     def _learn_from_draws(self, x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> None:
         self.scaling_temperature_ = 1.0
         power = self._fitted[1].likelihood_power
-        if power is None or not self.temperature_scaling:
+        if power is None or not self.temperature_scaling or self._groups is not None:  # other rows tell of the group
             return
         sizes = self.posterior_["posterior"].sizes
         if sizes["chain"] * sizes["draw"] < _LEAST_DRAWS:
