@@ -78,7 +78,7 @@ class MLPClassifierOptions(MLPOptions):
             same total weight. They multiply the weights of the rows.
         temperature_scaling: Whether predicted probabilities are sharpened where leave-one-out predictions of the fitted
             rows show the ensemble to be under-confident (geodax.predictive.loo_temperature). Networks that are optima
-            (inference="ensemble", "swag" and "multi-swag", or temperature=0) are never scaled, nor are fits with groups.
+            (inference="ensemble", "swag" and "multi-swag", or temperature=0) are never scaled, nor fits with groups.
     """
 
     likelihood: str = "categorical"
