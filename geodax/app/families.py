@@ -30,7 +30,7 @@ class NetworkTableOptions(EigenmodelOptions):
         first_node: Column of one node of each edge, in a table with other columns than nodes and value.
         second_node: Column of the other node.
         value: Column of the values of the edges; by default every edge listed is 1.
-        test_fraction: Fraction of the pairs to hold out and predict in the report.
+        test_fraction: Fraction of the pairs to hold out and predict in the report; --seed chooses them.
     """
 
     first_node: str = ""
@@ -46,7 +46,8 @@ class ContactsOptions(NetworkOptions):
     Args:
         window: Length of a window, in the time unit of the file; by default one that gives 100 to 250 windows.
         start: Start of the first window; by default the time of the first contact.
-        test_fraction: Fraction of the counts of pairs in windows to hold out and predict in the report.
+        test_fraction: Fraction of the counts of pairs in windows to hold out and predict in the report; --seed chooses
+            them.
     """
 
     window: float | None = None
