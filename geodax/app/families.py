@@ -6,8 +6,10 @@ Light to import: parsing a command line loads neither JAX nor an estimator.
 import dataclasses
 import functools
 import importlib
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from geodax._wording import argument
 from geodax.models.cca.options import CCAOptions
 from geodax.models.eigenmodel.options import EigenmodelOptions
 from geodax.models.factorization.options import FactorizationOptions
@@ -28,7 +30,7 @@ class NetworkTableOptions(EigenmodelOptions):
         first_node: Column of one node of each edge, in a table with other columns than nodes and value.
         second_node: Column of the other node.
         value: Column of the values of the edges; by default every edge listed is 1.
-        test_fraction: Fraction of the pairs to hold out and predict in the report.
+        test_fraction: Fraction of the pairs to hold out and predict in the report; --seed chooses them.
     """
 
     first_node: str = ""
@@ -44,7 +46,8 @@ class ContactsOptions(NetworkOptions):
     Args:
         window: Length of a window, in the time unit of the file; by default one that gives 100 to 250 windows.
         start: Start of the first window; by default the time of the first contact.
-        test_fraction: Fraction of the counts of pairs in windows to hold out and predict in the report.
+        test_fraction: Fraction of the counts of pairs in windows to hold out and predict in the report; --seed chooses
+            them.
     """
 
     window: float | None = None
@@ -150,12 +153,14 @@ class RatingsOptions(FactorizationOptions):
         user: Column of the users; by default one with a matching name (user, customer, ...), else the first column.
         item: Column of the items; by default one with a matching name (item, movieId, product, ...), else the second.
         rating: Column of the ratings; by default one with a matching name (rating, stars, ...), else the third.
+        time: Column of dates or numbers by which the latest ratings are held out; by default they are chosen at random.
         test_fraction: Fraction of the ratings to hold out and predict in the report; --seed chooses them.
     """
 
     user: str = ""
     item: str = ""
     rating: str = ""
+    time: str = ""
     test_fraction: float = 0.1
 
 
@@ -235,6 +240,38 @@ FAMILIES = {
     ),
 }
 """The models of the command line, by name."""
+
+
+_OTHERS = ("ensemble", "swag", "multi-swag", "laplace", "whvi", "mean-field", "mc-dropout", "ivon", "noisy-kfac")
+_UNUSED: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "activation": {"widths": ("", "none")},
+    "dispersion_scale": {"counts": ("poisson",)},
+    "friction": {"sampler": ("sgrld",), "inference": _OTHERS},
+    "intercept_scale": {"intercept": (False,)},
+    "metric": {"inference": _OTHERS},
+    "num_samples": {"inference": ("ensemble",)},
+    "offset_scale": {"offsets": (False,)},
+    "orthogonal": {"widths": ("", "none")},
+    "prior_scale": {"inference": ("whvi",)},
+    "rank": {"widths": ("", "none")},
+    "sampler": {"inference": _OTHERS},
+    "spread_prior_scale": {"pooling": ("separate", "complete")},
+    "step_size": {"inference": ("ensemble",)},
+    "thinning": {"inference": _OTHERS},
+    "weight_scale": {"weights": ("unit",)},
+}
+"""Options, and the values of other options with which they are not used."""
+
+
+def unused(options: Any) -> list[str]:
+    """Say which options of a model were given although others make them have no effect."""
+    defaults, found = type(options)(), vars(options)
+    return [
+        f"{argument(name, found[name])} has no effect with {argument(other, found[other])}."
+        for name, others in _UNUSED.items()
+        for other, values in others.items()
+        if name in found and found[name] != getattr(defaults, name) and found.get(other) in values
+    ]
 
 
 @functools.cache

@@ -127,7 +127,7 @@ def test_a_run_is_not_overwritten_by_accident(run, table, capsys):
         (b"a,b,c\n1,2,3\n", "row"),
         (b"name,colour\nx,red\ny,blue\n", "numeric"),
         (b"a,b\n1,2\n3,4,5\n", "line 3"),
-        (b"a,b\n1,5\n2,5\n3,5\n", "2 components were requested"),
+        (b"a,b\n1,5\n2,5\n3,5\n", "'a' is the only numeric column"),
         (b"PK\x03\x04rest of a zip file", "zip|xlsx"),
     ],
 )

@@ -142,6 +142,32 @@ def test_users_are_named_as_they_are_written(tmp_path, users):
     assert read_new_pairs(new, data)[0][:, 0].tolist() == users
 
 
+@pytest.mark.parametrize(("largest", "is_told"), [(500, True), (5, False)])
+def test_numbers_of_plays_are_told_from_stars(tmp_path, largest, is_told):
+    plays = np.minimum(np.ceil(np.exp(1.5 * np.random.default_rng(0).standard_normal(200))), largest)
+    path = tmp_path / "plays.csv"
+    lines = [f"{k % 20},{k // 20},{number:g}" for k, number in enumerate(plays)]
+    path.write_text("\n".join(["user,item,plays", *lines]) + "\n")
+    assert any("'plays' is very skewed: median 2" in note for note in _read(path).notes) == is_told
+
+
+@pytest.mark.parametrize("write", [str, lambda day: f"2024-01-{day:02}"])
+def test_the_latest_ratings_are_held_out(tmp_path, write):
+    """Catches a pair that is rated again and stays together, columns by position that include the time, and its end."""
+    path = tmp_path / "ratings.csv"
+    days = np.random.default_rng(0).permutation(20) // 2 + 1
+    lines = [f"{write(day)},u{k % 4},i{k % 3},{k % 5}" for k, day in enumerate(days)]
+    path.write_text("\n".join(["when,who,what,mark", f"{write(1)},u1,i1,", *lines]) + "\n")
+    data = _read(path, time="when", test_fraction=0.3)
+    assert data.columns == ("who", "what", "mark")
+    np.testing.assert_array_equal(data.is_test, days > 7)
+    assert "6 of 20 ratings, the latest by 'when', are held out and predicted in the report." in data.notes
+    with pytest.raises(TableError, match=r"no column 'whn'.*--time"):
+        _read(path, time="whn")
+    with pytest.raises(TableError, match="Times must be dates or numbers"):
+        _read(path, time="who", user="when", item="what", rating="mark")
+
+
 def test_whole_numbers_with_a_point_are_the_numbers(tmp_path):
     """As pandas writes a column in which a number is missing."""
     path, new = tmp_path / "ratings.csv", tmp_path / "new.csv"

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from geodax._wording import named_by
 from geodax.app import main
-from geodax.app.commands.messages import COMMANDS, mistyped, without_owner
-from geodax.app.families import FAMILIES
+from geodax.app.commands.messages import COMMANDS, as_option, mistyped, without_owner
+from geodax.app.families import FAMILIES, unused
 from geodax.app.run_folder.going_on import way_out
 from geodax.app.run_folder.own import new_folder
 
@@ -114,6 +115,27 @@ def test_no_error_speaks_of_python(options, expected, place, tmp_path, capsys):
     error = " ".join(capsys.readouterr().err.split())
     assert expected in error
     assert not re.search(r"\bgx\.|construct|\w+\(\.\.\.|[a-z]_[a-z]|=\w", error.replace(str(place), "")), error
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "expected"),
+    [
+        ("regressor", {"thinning": 5}, []),
+        ("regressor", {"thinning": 5, "inference": "swag"}, ["--thinning 5 has no effect with --inference swag."]),
+        ("classifier", {"friction": 0.2, "sampler": "sgrld"}, ["--friction 0.2 has no effect with --sampler sgrld."]),
+        ("factorization", {"offset_scale": 1.0, "friction": 0.2}, []),
+        (
+            "factorization",
+            {"offset_scale": 1.0, "offsets": False},
+            ["--offset-scale 1.0 has no effect with --no-offsets."],
+        ),
+        ("eigenmodel", {"intercept_scale": 1.0}, []),
+        ("network", {"intercept_scale": 1.0}, ["--intercept-scale 1.0 has no effect with --no-intercept."]),
+    ],
+)
+def test_options_without_effect_are_named(model, given, expected):
+    with named_by(as_option):
+        assert unused(FAMILIES[model].options(**given)) == expected
 
 
 def test_an_interruption_names_the_command_that_continues(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from geodax.app import main
-from geodax.app.families import run_kind
+from geodax.app.families import FAMILIES, run_kind
 from geodax.app.network.contacts import ContactWindows, hold_out_counts, read_contacts
 from geodax.app.network.files import hold_out, read_adjacency, read_pairs
 from geodax.app.network.scores import contact_scores
@@ -336,6 +336,15 @@ def test_pairs_are_held_out_in_both_classes_and_never_fitted(network):
     for fraction in (-0.1, 1.0, 0.001):
         with pytest.raises(TableError, match="--test-fraction"):
             hold_out(read_adjacency(network), fraction)
+
+
+@pytest.mark.parametrize("model", ["eigenmodel", "network"])
+def test_the_seed_chooses_what_is_held_out(model, request):
+    file = request.getfixturevalue("network" if model == "eigenmodel" else "contacts")
+    options = FAMILIES[model].options(rank=1, test_fraction=0.2)
+    first, again, other = (run_kind(model).read(file, options, None, seed=seed)[0].is_test for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
 
 
 @pytest.mark.thorough

@@ -95,6 +95,29 @@ def test_numbers_of_groups_of_adjacent_rows_are_found(numbers, are_groups):
     assert found == ({"place": ("groups", "numbers of groups of 4 adjacent rows")} if are_groups else {})
 
 
+_SIZES = np.array([3, 5, 1, 4, 4, 2, 6, 3, 3, 5, 2, 4])
+
+
+@pytest.mark.parametrize(
+    ("of_groups", "is_told"),
+    [
+        (np.arange(12) * 5 % 12, True),  # such as the size of a class
+        (np.arange(12) ** 2, False),  # computed from the column by which the table is sorted
+        (np.zeros(12), False),
+    ],
+)
+@pytest.mark.parametrize("out_of_order", [(), (7, 8)])
+def test_numbers_of_groups_of_several_sizes_have_a_column_of_the_groups(of_groups, is_told, out_of_order):
+    """Catches the column of numbers itself as one of the groups, where it is not ascending."""
+    numbers = np.array([*range(180, 1200, 100), 1900])
+    numbers[list(out_of_order)] = numbers[list(out_of_order[::-1])]
+    columns = np.column_stack([numbers, of_groups]).astype(float)
+    found = codes(["class", "size"], np.repeat(columns, _SIZES, axis=0))
+    assert found == ({"class": ("groups", "numbers of groups of 1 to 6 adjacent rows")} if is_told else {})
+    shuffled = np.random.default_rng(0).permutation(_SIZES.sum())
+    assert codes(["class", "size"], np.repeat(columns, _SIZES, axis=0)[shuffled]) == {}
+
+
 @pytest.fixture
 def table(tmp_path):
     """Dates, a category with a rare value and holes, names, a customer's number, and a row without target."""

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import halfnorm, norm
+from scipy.stats import halfnorm, multivariate_normal, norm
 
 from geodax.app.factorization.files import read_new_pairs
 from geodax.app.families import FAMILIES, run_kind
@@ -292,6 +292,36 @@ def test_prior_size_of_the_interactions():
     scales = form.singular_value_scale * np.random.default_rng(0).standard_normal((2000, R))
     squares = np.sum(scales**2, axis=1) / (M * N)
     assert abs(squares.mean() - 0.36) < 4 * squares.std() / np.sqrt(2000)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("factorization", density.FACTORIZATIONS)
+def test_without_interactions_the_posterior_is_that_of_the_offsets(factorization):
+    """Catches step sizes for the likelihood alone, with which a tight prior of the matrix stops all else."""
+    generator, scale = np.random.default_rng(5), 0.5
+    pairs = np.argwhere(generator.random((6, 5)) < 0.8)
+    levels = generator.standard_normal(6)[pairs[:, 0]] + 0.6 * generator.standard_normal(5)[pairs[:, 1]]
+    y = 3.0 + levels + 0.5 * generator.standard_normal(len(pairs))
+    options: dict[str, Any] = {"factorization": factorization, "interaction_scale": 1e-3, "offset_scale": scale}
+    model = LowRankFactorization(1, **options, num_warmup=1000, num_samples=500, random_state=0).fit(pairs, y)
+    mean, deviation = model.predict(pairs, return_std=True)
+
+    alike = pairs[:, None] == pairs
+    prior = 1.0 + scale**2 * alike.sum(axis=2)
+    means, variances, logs = [], [], np.linspace(-4, 2, 300)
+    weights = norm.logpdf(logs, -0.5, 1.0)
+    z = (y - y.mean()) / y.std()
+    for k, log_noise in enumerate(logs):
+        covariance = prior + np.exp(2 * log_noise) * np.eye(len(y))
+        gain = np.linalg.solve(covariance, prior).T
+        means.append(gain @ z)
+        variances.append(np.diag(prior - gain @ prior) + np.exp(2 * log_noise))
+        weights[k] += multivariate_normal.logpdf(z, np.zeros(len(z)), covariance)
+    weights = np.exp(weights - weights.max()) / np.exp(weights - weights.max()).sum()
+    exact = weights @ np.array(means)
+    spread = np.sqrt(weights @ (np.array(variances) + np.array(means) ** 2) - exact**2)
+    np.testing.assert_allclose(deviation / (y.std() * spread), 1.0, atol=0.1)
+    np.testing.assert_allclose((mean - y.mean()) / (y.std() * spread), exact / spread, atol=0.15)
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from geodax.app.mlp.chosen_rows import choose_held_out, times_of
+from geodax.app.mlp.targets import better_likelihood
 from geodax.app.network.files import column
 from geodax.app.run_folder.files import kept_arrays, save_arrays
 from geodax.app.tables.dialect import FOUND, Dialect
@@ -17,6 +19,7 @@ from geodax.data.errors import TableError, listed, nearest
 
 _LEAST = 4
 _LEAST_FITTED = 2
+_LONG_TAIL = 10  # largest rating over the median, which grades do not reach
 _CALLED: Mapping[str, tuple[str, ...]] = {
     "user": ("user", "users", "userid", "customer", "customerid", "reviewer", "reviewerid", "member", "memberid"),
     "item": (
@@ -50,31 +53,40 @@ class RatingTable:
 
 
 def read_ratings(
-    path: Path, *, user: str, item: str, rating: str, test_fraction: float, seed: int = 0, dialect: Dialect = FOUND
+    path: Path,
+    *,
+    user: str,
+    item: str,
+    rating: str,
+    time: str = "",
+    test_fraction: float,
+    seed: int = 0,
+    dialect: Dialect = FOUND,
 ) -> RatingTable:
     """Read ratings from a file with one row per rating.
 
     An empty column name takes one with a matching name: (user, user_id, userId, customer, ...), (item, movieId,
     productId, ...), (rating, stars, ...). If no column is given and no name matches, the first three columns are users,
-    items and ratings. All ratings of a pair are held out or fitted together, chosen by the seed. The rows without
-    missing cells remain; users and items are named by :func:`geodax.app.tables.names.as_names`.
+    items and ratings. The latest ratings by a column of times are held out; without one the seed chooses pairs, all of
+    whose ratings are held out. The rows without missing cells remain; users and items are named by
+    :func:`geodax.app.tables.names.as_names`.
 
     Raises:
         TableError: If columns cannot be found, ratings are not numbers, or too few are left to fit.
     """
     if not 0 <= test_fraction < 1:
         raise TableError(f"--test-fraction must be at least 0 and below 1, found {test_fraction}.")
-    asked = {"user": user, "item": item, "rating": rating}
+    asked = {"user": user, "item": item, "rating": rating, "time": time}
     table = read_table(
         path,
         text=lambda names: _roles(path, names, asked)[:2],
-        needed=lambda names: _roles(path, names, asked),
+        needed=lambda names: (*_roles(path, names, asked), *filter(None, [time])),
         **dialect.options(),
     )
     columns, others = _roles(path, table.file_columns, asked), table.file_columns[1:4]
     if table.has_index and columns[0] not in (*others, user) and len(others) == 3:  # by position, beside the index
-        by_position = dict(zip(asked, others, strict=True))
-        return read_ratings(path, **by_position, test_fraction=test_fraction, seed=seed, dialect=dialect)
+        by_position = dict(zip(_CALLED, others, strict=True))
+        return read_ratings(path, **by_position, time=time, test_fraction=test_fraction, seed=seed, dialect=dialect)
     pairs, ratings = _pairs(table, columns, dialect), _ratings(path, table, columns[2])
     is_whole = np.isfinite(ratings) & (pairs != "").all(axis=1)
     count = int(is_whole.sum())
@@ -85,18 +97,29 @@ def read_ratings(
     if count < len(ratings):
         notes.append(f"{len(ratings) - count} of {len(ratings)} rows have missing values and are left out.")
     pairs, ratings = pairs[is_whole], ratings[is_whole]
+    middle, largest = np.median(ratings), ratings.max()
+    if largest > _LONG_TAIL * middle and better_likelihood(ratings) == "log-normal":
+        notes.append(
+            f"{columns[2]!r} is very skewed: median {middle:g}, largest value {largest:g}. The model has normal noise, "
+            "which suits the logarithms better."
+        )
     _, group = np.unique(pairs, axis=0, return_inverse=True)
     repeated = count - len(np.unique(group))
     if repeated:
         notes.append(f"{repeated} rows rate a pair again. Each counts as a separate rating.")
-    is_test = _held_out(group.reshape(count), round(test_fraction * count), seed)
+    if time:
+        moments = np.unique(times_of(path, table, time)[is_whole], return_inverse=True)[1]
+        is_test = choose_held_out(ratings, moments, False, test_fraction, seed, are_times=True)
+    else:
+        is_test = _held_out(group.reshape(count), round(test_fraction * count), seed)
     if (~is_test).sum() < _LEAST_FITTED:
         raise TableError(
             f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} ratings to fit. At least "
             f"{_LEAST_FITTED} are needed."
         )
     if is_test.any():
-        notes.append(f"{int(is_test.sum())} of {count} ratings are held out and predicted in the report.")
+        which = f", the latest by {time!r}," if time else ""
+        notes.append(f"{int(is_test.sum())} of {count} ratings{which} are held out and predicted in the report.")
     in_file = tuple(name for name in table.file_columns if name in columns)
     return RatingTable(pairs, ratings, columns, is_test, tuple(notes), in_file)
 
@@ -164,10 +187,11 @@ def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[
             raise TableError(
                 f"{path} has no column {name!r}{nearest(name, names)}. Use --{role} with one of {listed(names)}."
             )
+    names = [name for name in names if name != asked["time"]]
     called = {re.sub(r"[\W_]", "", name.casefold()): name for name in reversed(names)}
     found = {
-        role: name or next((called[word] for word in _CALLED[role] if word in called), "")
-        for role, name in asked.items()
+        role: asked[role] or next((called[word] for word in words if word in called), "")
+        for role, words in _CALLED.items()
     }
     open_roles, rest = [role for role in found if not found[role]], [n for n in names if n not in found.values()]
     if len(open_roles) == 3 and len(names) >= 3:

@@ -20,7 +20,7 @@ from geodax.diagnostics.findings import Finding, check
 from geodax.models.factorization.estimator import LowRankFactorization
 from geodax.predict.numbers import NumberPredictions
 
-_READING = ("user", "item", "rating", "test_fraction")
+_READING = ("user", "item", "rating", "time", "test_fraction")
 _HEADING = ("sd", "5%", "95%")
 _MOST_MISSING = 2_000_000
 _AT_ONCE = 50_000
@@ -41,6 +41,7 @@ class FactorizationRun(AbstractRunKind):
             user=options.user,
             item=options.item,
             rating=options.rating,
+            time=options.time,
             test_fraction=options.test_fraction,
             seed=seed,
             dialect=dialect,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.mlp.draws import identified_draws, point_estimates
@@ -16,6 +15,7 @@ from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, sa
 from geodax.app.mlp.mixing import about_ensemble, judged_by_predictions
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.mlp.results import each_target, results
+from geodax.app.mlp.targets import better_likelihood
 from geodax.app.run_folder.files import number_text
 from geodax.app.tables.assembly import about_missing
 from geodax.app.tables.dialect import FOUND, Dialect
@@ -29,7 +29,6 @@ from geodax.models.unit_network.functions import moments
 
 _AROUND_NETWORKS = ("laplace", "multi-swag")  # inferences whose draws are independent
 _COVERAGE = 0.9
-_SKEWED = 1.0  # skewness
 _ROUNDING = 1e-4  # of a computed column, in its standard deviations
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 500  # of a regression that looks for one
 _READING = ("target", "categories", "drop", "weights", "groups", "time", "test_fraction")  # no options of the estimator
@@ -221,7 +220,7 @@ class RegressorRun(AbstractMLPRun):
             if known := _determining(x, y):
                 inputs = listed(list(dict.fromkeys(data.sources[k] for k in known)))
                 notes.append(f"{name!r} is a sum of multiples of {inputs}. Columns computed from it need --drop.")
-            elif model.likelihood in SYMMETRIC and (better := _better_likelihood(y)):
+            elif model.likelihood in SYMMETRIC and (better := better_likelihood(y)):
                 middle, largest = number_text(np.median(y)), number_text(y.max())
                 notes.append(
                     f"{name!r} is very skewed: median {middle}, largest value {largest}. Try --likelihood {better}."
@@ -266,15 +265,6 @@ def _determining(x: np.ndarray, y: np.ndarray) -> list[int]:
     z, target = np.nan_to_num((x[some] - center) / spread), (y[some] - middle) / unit
     slopes = np.linalg.lstsq(z, target)[0]
     return np.flatnonzero(np.abs(slopes) > 0.01).tolist() if np.std(target - z @ slopes) < _ROUNDING else []
-
-
-def _better_likelihood(y: np.ndarray) -> str:
-    """The likelihood for numbers with a long right tail, or for many counts near zero; empty for other numbers."""
-    if np.ptp(y) == 0 or y.min() < 0 or (skewness := stats.skew(y)) < _SKEWED:
-        return ""
-    if y.min() > 0:
-        return "log-normal" if abs(stats.skew(np.log(y))) < 0.5 * skewness else ""
-    return "negative-binomial" if np.all(y == np.round(y)) else ""
 
 
 def _about_missing(data: LabelledTable, model: Any) -> tuple[str, ...]:

@@ -121,14 +121,16 @@ def count_windows(
     )
 
 
-def hold_out_counts(windows: ContactWindows, fraction: float, *, diagonal: bool = True) -> ContactWindows:
-    """Hold out counts of pairs in windows at random, the same fraction of those above zero as of the others.
+def hold_out_counts(
+    windows: ContactWindows, fraction: float, *, diagonal: bool = True, seed: int = 0
+) -> ContactWindows:
+    """Hold out counts of pairs in windows, chosen by the seed: the same fraction of those above zero as of the others.
 
     Counts within a class are among them if ``diagonal``. The result has ``is_test`` and a note. Raises TableError as
     :func:`geodax.app.network.files.entries_to_hold_out`.
     """
     is_open = np.triu(np.ones(windows.counts.shape, bool), 0 if diagonal else 1)
-    is_test, note = entries_to_hold_out(windows.counts, is_open, fraction, "counts")
+    is_test, note = entries_to_hold_out(windows.counts, is_open, fraction, "counts", seed)
     return windows if is_test is None else replace(windows, notes=(*windows.notes, note), is_test=is_test)
 
 

@@ -85,21 +85,22 @@ def read_adjacency(
     return _matrix(Path(path), dialect) if edges is None else _from_edges(Path(path), edges, counts)
 
 
-def hold_out(network: Adjacency, fraction: float) -> Adjacency:
-    """Hold out pairs at random, the same ones each time, with the same fraction of those above zero as of the others.
+def hold_out(network: Adjacency, fraction: float, seed: int = 0) -> Adjacency:
+    """Hold out pairs that the seed chooses, with the same fraction of those above zero as of the others.
 
     Raises TableError as :func:`entries_to_hold_out`.
     """
-    is_test, note = entries_to_hold_out(network.values, np.triu(~np.isnan(network.values), 1), fraction, "pairs")
+    is_open = np.triu(~np.isnan(network.values), 1)
+    is_test, note = entries_to_hold_out(network.values, is_open, fraction, "pairs", seed)
     if is_test is None:
         return network
     return dataclasses.replace(network, notes=(*network.notes, note), is_test=is_test)
 
 
 def entries_to_hold_out(
-    values: Float[np.ndarray, "*axes"], is_open: Bool[np.ndarray, "*axes"], fraction: float, unit: str
+    values: Float[np.ndarray, "*axes"], is_open: Bool[np.ndarray, "*axes"], fraction: float, unit: str, seed: int
 ) -> tuple[Bool[np.ndarray, "*axes"] | None, str]:
-    """Choose entries of symmetric matrices to hold out at random, the same ones each time, and write a note.
+    """Choose entries of symmetric matrices to hold out at random, by the seed, and write a note.
 
     The same fraction is chosen of the open entries above zero and of the others; each pair is open once. The result is
     symmetric in the last two axes, or None if the fraction is 0. The unit is the name of the entries, in the plural.
@@ -109,7 +110,7 @@ def entries_to_hold_out(
         raise TableError(f"--test-fraction must be at least 0 and below 1, found {fraction}.")
     if fraction == 0:
         return None, ""
-    places, generator = np.flatnonzero(is_open), np.random.default_rng(0)
+    places, generator = np.flatnonzero(is_open), np.random.default_rng(seed)
     parts = [generator.permutation(places[part]) for part in (values.flat[places] > 0, values.flat[places] <= 0)]
     found = np.concatenate([part[: round(fraction * len(part))] for part in parts])
     if len(found) in (0, len(places)):

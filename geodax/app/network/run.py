@@ -44,7 +44,7 @@ class EigenmodelRun(AbstractRunKind):
         if bool(options.first_node) != bool(options.second_node) or (options.value and not options.first_node):
             raise TableError("--first-node, --second-node and --value name columns of one edge list. Name both nodes.")
         network = read_adjacency(file, counts=options.link == "log", columns=named, dialect=dialect)
-        data = hold_out(network, options.test_fraction)
+        data = hold_out(network, options.test_fraction, seed)
         Eigenmodel(options.rank, link=options.link).prepare(data.fitted)
         return data, {"columns": list(data.names), "notes": list(data.notes)}
 
@@ -124,7 +124,7 @@ class NetworkRun(AbstractRunKind):
     ) -> tuple[ContactWindows, dict[str, Any]]:
         width = None if options.window is None else _checks.number("fit", "window", options.window, above=0.0)
         contacts = read_contacts(file, width=width, start=options.start, dialect=dialect)
-        data = hold_out_counts(contacts, options.test_fraction, diagonal=options.diagonal)
+        data = hold_out_counts(contacts, options.test_fraction, diagonal=options.diagonal, seed=seed)
         self._estimator(dataclasses.asdict(options)).prepare(data.fitted)
         note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."
         return data, {"columns": list(data.names), "notes": [note, *data.notes]}

@@ -146,6 +146,8 @@ def _check_enough(table: Table, options: PCAOptions) -> None:
     rows, columns = table.values.shape
     if rows < 2:
         raise RunFolderError(f"{table.path} has {rows} row of numbers. Bayesian PCA needs at least 2.")
+    if columns < 2:
+        raise RunFolderError(f"{table.path}: {table.names[0]!r} is the only numeric column. Bayesian PCA needs 2.")
     if options.n_components != "auto" and options.n_components > columns:
         raise RunFolderError(
             f"{options.n_components} components were requested, but {table.path} has {columns} numeric columns "

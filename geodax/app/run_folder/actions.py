@@ -24,7 +24,7 @@ from typing import Any
 
 from geodax import _checks
 from geodax._files import replaced
-from geodax.app.families import FAMILIES, name_of, run_kind
+from geodax.app.families import FAMILIES, name_of, run_kind, unused
 from geodax.app.family import AbstractRunKind, RunResult
 from geodax.app.run_folder import earlier as earlier_run
 from geodax.app.run_folder.files import (
@@ -120,7 +120,7 @@ def fit_run(
 
     with exclusive(out / "lock", out, "make a run in"), earlier_run.kept_until_begun(out, hosts.is_first()):
         digest = hosts.first_does(prepare, f"make a run in {out}")
-        facts = {"data_sha256": digest, **facts}
+        facts = {"data_sha256": digest, **facts, "notes": [*facts["notes"], *unused(options)]}
         config = new_config(Path(file), kind.name, options, seed, columns, dialect, noted, facts)
         hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
         try:

@@ -9,6 +9,7 @@ import numpy as np
 from geodax.app.tables.assembly import counts_rows
 
 _MANY_GROUPS = 10
+_FEW = 0.1  # of the groups may be out of order
 _CODE = re.compile(r"(.*[\W_])?(?i:ids?|codes?|zip|zipcode|postcode|plz|fips|sku|isbn|phone|number|no|nr)|.*[a-z]I[dD]")
 
 
@@ -27,7 +28,7 @@ class Codes(NamedTuple):
 def codes(names: Iterable[str], values: np.ndarray) -> dict[str, Codes]:
     """Find the numeric columns, of cells rows x columns, whose integers look like codes or dates."""
     found = {}
-    for name, cells in zip(names, values.T, strict=True):
+    for place, (name, cells) in enumerate(zip(names, values.T, strict=True)):
         x = cells[~np.isnan(cells)]
         if not len(x) or np.any(x != np.round(x)):
             continue
@@ -35,21 +36,30 @@ def codes(names: Iterable[str], values: np.ndarray) -> dict[str, Codes]:
         if np.all((x > 1e7) & (x < 1e8) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)):
             description = f"dates; write {x[0]:.0f} as {x[0] // 1e4:.0f}-{month[0]:02.0f}-{day[0]:02.0f}"
             found[name] = Codes("dates", description)
-        elif (size := _rows_of_each(cells)) > 1:
+        elif size := _rows_of_each(cells, np.delete(values, place, axis=1)):
             found[name] = Codes("groups", f"numbers of groups of {size} adjacent rows")
         elif _CODE.fullmatch(name) and not counts_rows(cells):  # which has a note of its own
             found[name] = Codes("codes", "codes")
     return found
 
 
-def _rows_of_each(x: np.ndarray) -> int:
-    """Return k if the cells look like numbers of groups of k adjacent rows, else 0.
+def _rows_of_each(x: np.ndarray, others: np.ndarray) -> str:
+    """Return the sizes of the groups if the cells x look like numbers of groups of adjacent rows, else nothing.
 
-    The numbers are consecutive, or many and ascending in uneven steps: even steps are those of a grid.
+    Numbers of groups of one size are consecutive, or many and ascending in uneven steps: even steps are those of a
+    grid. Groups of several sizes are many, and one of the other columns is constant in each of them but does not rise
+    or fall from group to group: none does so with a quantity by which the table is sorted.
     """
-    size = int(np.argmax(x != x[0]))
-    if not (0 < 2 * size < len(x) and np.array_equal(x, np.repeat(x[::size], size)[: len(x)])):
-        return 0
-    steps = np.diff(x[::size])
-    is_uneven = len(steps) >= _MANY_GROUPS and bool(np.all(steps > 0)) and np.ptp(steps) > 0
-    return size if is_uneven or np.all(steps == 1) else 0
+    first = np.flatnonzero(np.append(True, x[1:] != x[:-1]))
+    sizes, steps = np.diff(np.append(first, len(x))), np.diff(x[first])
+    are_many = len(steps) >= _MANY_GROUPS
+    if len(sizes) < 3 or 2 * len(sizes) > len(x):
+        return ""
+    if np.all(sizes[:-1] == sizes[0]) and sizes[-1] <= sizes[0]:
+        is_uneven = are_many and bool(np.all(steps > 0)) and np.ptp(steps) > 0
+        return str(sizes[0]) if is_uneven or np.all(steps == 1) else ""
+    if not are_many or len(sizes) > (1 + _FEW) * len(np.unique(x)) or np.mean(steps < 0) > _FEW:
+        return ""
+    are_constant, changes = np.all(others == np.repeat(others[first], sizes, axis=0), axis=0), np.diff(others[first].T)
+    is_told = np.any(are_constant & (np.mean(changes < 0, axis=1) > _FEW) & (np.mean(changes > 0, axis=1) > _FEW))
+    return f"{sizes.min()} to {sizes.max()}" if is_told else ""

@@ -82,20 +82,23 @@ def make_form(
     """Create the form for given users and items, numbered from 0 without gaps.
 
     The stiffest direction of a factor belongs to the user or item with most ratings. The noise is common to all, so
-    curvatures are measured in units of its inverse variance.
+    curvatures are measured in units of its inverse variance, at most 1 for standardised ratings; that of the prior is
+    added. A uniform unit vector of m entries, each of variance 1 / m, counts as one of curvature m.
     """
     per_user, per_item = np.bincount(users), np.bincount(items)
     m, n, total = len(per_user), len(per_item), len(users)
     most_user, most_item = int(per_user.max()), int(per_item.max())
     if factorization == "svd":
-        stiffness = interaction_scale**2 / rank * max(m * most_user, n * most_item)
-        curvatures = {"log_gaps": total * interaction_scale**2 / rank}
+        stiffness = interaction_scale**2 / rank * max(m * most_user, n * most_item) + max(m, n)
+        curvatures = {"log_gaps": total * interaction_scale**2 / rank + 1.0}
     else:
-        stiffness = interaction_scale / math.sqrt(rank) * max(most_user, most_item)
+        variance = interaction_scale / math.sqrt(rank)
+        stiffness = variance * max(most_user, most_item) + 1.0 / variance
         curvatures = {}
-    curvatures |= {"intercept": float(total), "log_noise": 2.0 * total}
+    curvatures |= {"intercept": total + 1.0, "log_noise": 2.0 * total}
     if has_offsets:
-        curvatures |= {"user_offset": float(most_user), "item_offset": float(most_item)}
+        prior = 1.0 / offset_scale**2
+        curvatures |= {"user_offset": most_user + prior, "item_offset": most_item + prior}
     factors = {name: math.sqrt(stiffness / value) for name, value in curvatures.items()}
     return FactorizationForm(m, n, rank, factorization, has_offsets, interaction_scale, offset_scale, factors)
 

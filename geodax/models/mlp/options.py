@@ -17,8 +17,9 @@ class MLPOptions:
         prior: "gaussian", "laplace", "student-t", "horseshoe" (one scale per array), "local-horseshoe",
             "hierarchical-horseshoe" (scales as parameters; the horseshoes have a least scale of 0.1), or rules as for
             geodax.nn.Priors, whose patterns must begin with "*". Orthonormal weights are uniform.
-        prior_scale: Scale of a prior given by name: a number, or "fan_in". With orthonormal layers, "fan_in" is 1 for
-            the last weights: orthonormal layers preserve lengths, so only the last layer scales the outputs.
+        prior_scale: Scale of a prior given by name: a number, or "fan_in", which is sqrt(2 / number of inputs of the
+            layer), and 1 for biases. With orthonormal layers, "fan_in" is 1 for the last weights: orthonormal layers
+            preserve lengths, so only the last layer scales the outputs.
         inference: Inference method: "mcmc"; "ensemble", num_chains networks trained independently for num_warmup steps;
             "swag" or "multi-swag", the same for one or num_chains networks, then num_samples draws a chain from normal
             distributions around the path of gradient descent with the learning rate step_size; "laplace", an ensemble

@@ -76,8 +76,8 @@ class BayesianPCA(
             The fitted estimator.
 
         Raises:
-            ValueError: For data that cannot be fitted: fewer than two rows, fewer columns than components, as
-                many components as describe the table exactly, a column without any value, infinite cells.
+            ValueError: For data that cannot be fitted: fewer than two rows or columns, fewer columns than components,
+                as many components as describe the table exactly, a column without any value, infinite cells.
         """
         standardised = self.prepare(X)
         seed = seed_of("BayesianPCA", self.random_state)
@@ -301,6 +301,7 @@ class BayesianPCA(
             dtype=np.float64,
             ensure_all_finite="allow-nan",
             ensure_min_samples=2 if reset else 1,
+            ensure_min_features=2 if reset else 1,
         )
         return np.asarray(validated)
 
