@@ -1,8 +1,8 @@
 """Compiled programs on disk, in JAX's persistent compilation cache.
 
 The first program that geodax compiles in a process switches the cache on, with a folder ``geodax/programs`` in the
-user's cache folder, at most 256 MiB and, when a process starts, the 500 programs used last. The settings of JAX take precedence: ``JAX_COMPILATION_CACHE_DIR`` chooses
-another folder, ``JAX_ENABLE_COMPILATION_CACHE=0`` switches it off.
+user's cache folder: at most 256 MiB and, when a process starts, the 500 programs used last. The settings of JAX take
+precedence: ``JAX_COMPILATION_CACHE_DIR`` chooses another folder, ``JAX_ENABLE_COMPILATION_CACHE=0`` switches it off.
 """
 
 import functools

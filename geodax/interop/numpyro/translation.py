@@ -118,9 +118,9 @@ def to_geodax(
     Raises:
         TypeError: If ``model_args`` is not a tuple, and inside ``jax.jit`` or ``jax.vmap``.
         ValueError: For models without continuous latent sites; subsampled plates; latent sites with delta
-            distributions; discrete latent sites that cannot be enumerated; sites whose density leaves out a constant
-            that depends on latent variables; and models in which entries of a latent site do not change the density,
-            for instance due to ``obs_mask``.
+            distributions; discrete latent sites that cannot be enumerated, or beside batch axes without a plate; sites
+            whose density leaves out a constant that depends on latent variables; and models in which entries of a
+            latent site do not change the density, for instance due to ``obs_mask``.
         ModuleNotFoundError: If sites must be enumerated and funsor is not installed.
     """
     _checks.arguments("to_geodax", "model_args", model_args)
@@ -346,9 +346,9 @@ def _require_plates(discrete: str, model_trace: Mapping[str, Any]) -> None:
         for axis in range(first - len(batch), 0):
             if batch[axis] > 1 and axis not in plates:
                 raise ValueError(
-                    f"to_geodax: summing over the discrete site {discrete!r} needs a numpyro.plate for each batch axis, "
-                    f"but axis {axis} of the site {name!r}, of length {batch[axis]}, has none. Put the site into a "
-                    "plate, or declare the axis as one of its event: distribution.to_event(1)."
+                    f"to_geodax: summing over the discrete site {discrete!r} needs a numpyro.plate for each batch "
+                    f"axis, but axis {axis} of the site {name!r}, of length {batch[axis]}, has none. Put the site into "
+                    "a plate, or declare the axis as one of its event: distribution.to_event(1)."
                 )
 
 
