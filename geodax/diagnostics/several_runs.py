@@ -35,8 +35,8 @@ def join_chains(runs: Any) -> xr.DataTree:
 
     Raises:
         TypeError: If ``runs`` is no sequence of runs.
-        ValueError: If the runs differ in variables, shapes, warm-up or thinning, or if two chains have the same draws,
-            as those of two jobs with one random key.
+        ValueError: If the runs differ in variables, shapes, data, warm-up or thinning, or if two chains have the same
+            draws, as those of two jobs with one random key.
     """
     if isinstance(runs, str | Path | xr.DataTree) or not isinstance(runs, Sequence) or not runs:
         raise TypeError("join_chains: expected a list of the results of gx.sample, or of their folders.")
@@ -50,6 +50,9 @@ def join_chains(runs: Any) -> xr.DataTree:
     for name in groups:
         parts = [tree[name].to_dataset() for tree in trees]
         if any(_shapes(part) != _shapes(parts[0]) for part in parts):  # adaptation of other numbers of directions
+            continue
+        if "chain" not in parts[0].dims:  # data, such as observed_data
+            joined[name] = _common(name, parts)
             continue
         bare = [part.drop_vars("chain", errors="ignore") for part in parts]
         whole = xr.concat(bare, dim="chain", data_vars="minimal", coords="minimal", compat="override", join="override")
@@ -101,6 +104,14 @@ def repeated_chains(draws: Mapping[str, Any]) -> Iterator[Finding]:
                 "Give each run a random key of its own, such as jax.random.key(number of the job), and leave copies "
                 "of a run out.",
             )
+
+
+def _common(name: str, parts: Sequence[xr.Dataset]) -> xr.Dataset:
+    """The group that all runs have, or a ValueError."""
+    for number, part in enumerate(parts):
+        if not part.equals(parts[0]):
+            raise ValueError(f"join_chains: run {number} has other {name} than run 0; join runs of one posterior.")
+    return parts[0]
 
 
 def _shapes(group: xr.Dataset) -> dict[str, tuple]:

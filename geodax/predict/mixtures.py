@@ -66,8 +66,14 @@ class Mixture(NamedTuple):
         return np.sqrt(self._all.var().mean(axis=0) + self._all.mean().var(axis=0))
 
     def cdf(self, values: Any) -> Float[np.ndarray, "examples ..."]:
-        """Return the probabilities of at most the given values, one for each target."""
-        return self._all.cdf(values).mean(axis=0)
+        """Return the probabilities of at most the given values: one for each target, or one for all."""
+        found = np.asarray(self._all.cdf(values))
+        expected = np.shape(self._all.mean())
+        if found.shape != expected or np.ndim(values) >= len(expected):
+            raise ValueError(
+                f"Mixture: expected one value for each target, of shape {expected[1:]}, found {np.shape(values)}."
+            )
+        return found.mean(axis=0)
 
     def ranks(self, values: Any, random_state: int = 0) -> Float[np.ndarray, "examples ..."]:
         """Return the probability integral transform of observed values, uniform if predictions are calibrated.

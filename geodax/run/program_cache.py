@@ -1,8 +1,8 @@
 """Compiled programs on disk, in JAX's persistent compilation cache.
 
 The first program that geodax compiles in a process switches the cache on, with a folder ``geodax/programs`` in the
-user's cache folder and at most 256 MiB. The settings of JAX take precedence: ``JAX_COMPILATION_CACHE_DIR`` chooses
-another folder, ``JAX_ENABLE_COMPILATION_CACHE=0`` switches it off.
+user's cache folder: at most 256 MiB and, when a process starts, the 500 programs used last. The settings of JAX take
+precedence: ``JAX_COMPILATION_CACHE_DIR`` chooses another folder, ``JAX_ENABLE_COMPILATION_CACHE=0`` switches it off.
 """
 
 import functools
@@ -14,6 +14,7 @@ import filelock
 import jax
 import platformdirs
 
+_NUM_KEPT = 500  # JAX looks at the times of all programs whenever it adds one: 0.1 ms of the processor for each
 _SETTINGS = (  # name, JAX's default, ours
     ("jax_compilation_cache_max_size", -1, 1 << 28),
     ("jax_persistent_cache_min_compile_time_secs", 1.0, 0.02),
@@ -36,7 +37,7 @@ def keep_on_disk() -> None:
         if is_foreign or not os.access(folder, os.W_OK | os.X_OK):
             return
         with filelock.FileLock(folder / ".lockfile", timeout=1):  # the lock that JAX takes
-            _remove_halves(folder)
+            _tidy(folder)
     except (OSError, NotImplementedError):  # a lock not had in time is an OSError; some file systems have none
         return
     for name, default, ours in _SETTINGS:
@@ -45,8 +46,13 @@ def keep_on_disk() -> None:
     config.update("jax_compilation_cache_dir", str(folder))
 
 
-def _remove_halves(folder: Path) -> None:
-    """Remove what a killed process has left: JAX writes a program, then the time of its use, and needs both."""
-    for program in folder.glob("*-cache"):
-        if not program.with_name(program.name.removesuffix("-cache") + "-atime").exists():
-            program.unlink()
+def _tidy(folder: Path) -> None:
+    """Keep the programs used last, and remove what a killed process has left.
+
+    JAX writes a program, then the time of its use, and needs both.
+    """
+    times = sorted(folder.glob("*-atime"), key=lambda time: time.stat().st_mtime_ns)
+    kept = {time.name.removesuffix("-atime") for time in times[-_NUM_KEPT:]}
+    for path in [*folder.glob("*-cache"), *times]:
+        if path.name.removesuffix("-cache").removesuffix("-atime") not in kept:
+            path.unlink()

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
 import geodax as gx
 from geodax.diagnostics import check, join_chains, summarize
@@ -44,6 +45,18 @@ def test_joined_runs_are_one_run(runs):
         assert joined.attrs[name] == first.attrs[name] + opened.attrs[name]
     assert summarize(joined).sampler["divergences"] == 3
     assert not [f for f in check(joined) if "repeat" in f.title]
+
+
+def test_data_of_joined_runs_are_those_of_each(runs):
+    """Groups without chains, which the runs of NumPyro models have."""
+
+    def with_data(run, y):
+        return run.assign(observed_data=xr.DataTree(xr.Dataset({"y": ("row", y)})))
+
+    first, second = with_data(runs[0], [1.0, 2.0]), with_data(runs[1], [1.0, 2.0])
+    xr.testing.assert_identical(join_chains([first, second])["observed_data"], first["observed_data"])
+    with pytest.raises(ValueError, match="run 1 has other observed_data than run 0"):
+        join_chains([first, with_data(runs[1], [1.0, 3.0])])
 
 
 def test_one_run_twice(runs):

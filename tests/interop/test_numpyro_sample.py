@@ -276,6 +276,18 @@ def test_discrete_sites_are_summed_over():
         gxn.sample(mixture, model_args=(y,), num_samples=1, with_log_likelihood=True)
 
 
+def unplated(y):
+    mean = numpyro.sample("mean", dist.Normal(0, 3))
+    z = numpyro.sample("z", dist.Bernoulli(0.3))
+    numpyro.sample("y", dist.Normal(mean * z, 1.0), obs=y)
+
+
+def test_summing_over_discrete_sites_needs_plates():
+    """As many rows without a plate as ``z`` has values were taken for these values."""
+    with pytest.raises(ValueError, match="axis -1 of the site 'y', of length 2, has none"):
+        gxn.to_geodax(unplated, model_args=(jnp.array([0.4, -0.7]),))
+
+
 def assigned(y):
     mean = numpyro.sample("mean", dist.Normal(0, 3).expand([2]).to_event(1))
     numpyro.deterministic("gap", mean[1] - mean[0])

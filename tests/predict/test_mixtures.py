@@ -34,6 +34,15 @@ def test_quantiles_invert_the_distribution_function(name):
     assert (found[-1] == np.inf).all()
 
 
+def test_values_have_the_shape_of_the_targets():
+    """A column of as many values as there are draws was taken for values of the draws."""
+    square = Mixture(Normal, (MEANS[:4, :, 0], SCALES[:4, :, 0]))
+    for values in (np.zeros((4, 1)), np.zeros((4, 4))):
+        with pytest.raises(ValueError, match=r"one value for each target, of shape \(4,\), found \(4, "):
+            square.ranks(values)
+    np.testing.assert_array_equal(square.cdf(0.5), square.cdf(np.full(4, 0.5)))
+
+
 def test_quantiles_of_counts_are_the_smallest_integers_that_suffice():
     """Catches quantiles one too large or too small, and bounds taken from single draws."""
     levels = (0.0, 0.05, 0.5, 0.95)

@@ -61,8 +61,20 @@ def test_what_a_kill_has_left_is_removed(tmp_path):
     """JAX would neither read it nor write the program again."""
     for name in ("half-cache", "whole-cache", "whole-atime"):
         (tmp_path / name).write_bytes(b"x")
-    program_cache._remove_halves(tmp_path)
+    program_cache._tidy(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"whole-cache", "whole-atime"}
+
+
+def test_programs_used_long_ago_are_removed(tmp_path):
+    """JAX takes time for each of them whenever it adds a program."""
+    for number in range(program_cache._NUM_KEPT + 1):
+        for end in ("cache", "atime"):
+            (tmp_path / f"{number}-{end}").write_bytes(b"x")
+            os.utime(tmp_path / f"{number}-{end}", ns=(0, 1000 - number))
+    program_cache._tidy(tmp_path)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert len(left) == 2 * program_cache._NUM_KEPT
+    assert not {f"{program_cache._NUM_KEPT}-{end}" for end in ("cache", "atime")} & left
 
 
 @pytest.mark.slow

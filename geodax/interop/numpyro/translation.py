@@ -118,9 +118,9 @@ def to_geodax(
     Raises:
         TypeError: If ``model_args`` is not a tuple, and inside ``jax.jit`` or ``jax.vmap``.
         ValueError: For models without continuous latent sites; subsampled plates; latent sites with delta
-            distributions; discrete latent sites that cannot be enumerated; sites whose density leaves out a constant
-            that depends on latent variables; and models in which entries of a latent site do not change the density,
-            for instance due to ``obs_mask``.
+            distributions; discrete latent sites that cannot be enumerated, or beside batch axes without a plate; sites
+            whose density leaves out a constant that depends on latent variables; and models in which entries of a
+            latent site do not change the density, for instance due to ``obs_mask``.
         ModuleNotFoundError: If sites must be enumerated and funsor is not installed.
     """
     _checks.arguments("to_geodax", "model_args", model_args)
@@ -320,6 +320,8 @@ def _latent_sites(model_trace: Mapping[str, Any]) -> dict[str, Any]:
             )
         if site["fn"].support.is_discrete:
             _check_enumerable(name, site)
+            _require_plates(name, model_trace)
+            _require_funsor(name, site)
     return latent
 
 
@@ -330,7 +332,29 @@ def _check_enumerable(name: str, site: Any) -> None:
             f"to_geodax: the discrete latent site {name!r} ({kind}) cannot be enumerated. Gradients need continuous "
             "variables: sum over its values in the model, or condition on one."
         )
+
+
+def _require_plates(discrete: str, model_trace: Mapping[str, Any]) -> None:
+    """Raise ValueError for axes without a plate, which enumeration would take for the values of a discrete site."""
+    for name, site in model_trace.items():
+        if site["type"] != "sample":
+            continue
+        shape, fn = jnp.shape(site["value"]), site["fn"]
+        batch = jnp.broadcast_shapes(fn.batch_shape, shape[: len(shape) - fn.event_dim])
+        plates = {frame.dim for frame in site["cond_indep_stack"]}
+        first = 1 if site.get("_control_flow_done") else 0  # after the axis of a scan
+        for axis in range(first - len(batch), 0):
+            if batch[axis] > 1 and axis not in plates:
+                raise ValueError(
+                    f"to_geodax: summing over the discrete site {discrete!r} needs a numpyro.plate for each batch "
+                    f"axis, but axis {axis} of the site {name!r}, of length {batch[axis]}, has none. Put the site into "
+                    "a plate, or declare the axis as one of its event: distribution.to_event(1)."
+                )
+
+
+def _require_funsor(name: str, site: Any) -> None:
     if importlib.util.find_spec("funsor") is None:
+        kind = type(site["fn"]).__name__
         raise ModuleNotFoundError(
             f"to_geodax: the discrete latent site {name!r} ({kind}) can be summed over by NumPyro's enumeration, which "
             "needs funsor: pip install funsor. Or sum over its values in the model yourself.",
