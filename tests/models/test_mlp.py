@@ -18,6 +18,7 @@ from sklearn.model_selection import train_test_split
 import geodax as gx
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
 from geodax.models.mlp import INFERENCES, stochastic
+from geodax.models.mlp.weights import whole_groups
 from tests.marks import slow
 from tests.models.prior import Prior
 
@@ -359,6 +360,17 @@ def test_groups_are_held_out_whole(line):
     assert sorted(np.bincount(groups)) == [0] * (groups.max() - 4) + [3] * 5
     with pytest.raises(ValueError, match="groups must be 24 labels"):
         model.fit(x, y, groups=names[:5])
+
+
+def test_a_large_group_is_not_held_out():
+    """Wherever it stands among the others; the last groups are taken as they are."""
+    groups = np.repeat([0, 1, 2, 3, 4, 5], [80, 4, 4, 4, 4, 4])
+    for seed in range(20):
+        chosen = whole_groups(groups, 10, np.random.default_rng(seed))
+        assert chosen.sum() in (8, 12)
+        assert not chosen[0]
+    assert whole_groups(5 - groups, 10).sum() == 80
+    assert whole_groups(np.repeat([0, 1], 50), 10, np.random.default_rng(0)).sum() == 50
 
 
 class _ChosenError(Exception):

@@ -55,9 +55,15 @@ def row_groups(owner: str, groups: Any, num_rows: int) -> Int[np.ndarray, " rows
 def whole_groups(
     groups: Int[np.ndarray, " rows"], number: int, generator: np.random.Generator | None = None
 ) -> Bool[np.ndarray, " rows"]:
-    """Choose the rows of random groups, without a generator of the last ones: at least one, about ``number`` rows."""
+    """Choose the rows of random groups, without a generator of the last ones: at least one, about ``number`` rows.
+
+    Random groups are not much larger than that, unless all are.
+    """
     _, own, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.arange(len(sizes))[::-1] if generator is None else generator.permutation(len(sizes))
+    order = np.arange(len(sizes))[::-1]
+    if generator is not None:
+        order = generator.permutation(len(sizes))
+        order = order[sizes[order] <= max(2 * number, sizes.min())]
     nearest = int(np.abs(np.cumsum(sizes[order]) - number).argmin())
     return np.isin(own, order[: nearest + 1 if number else 0])
 
