@@ -240,15 +240,7 @@ def stream(start: Callable[[int], Any]) -> Stream:
 
 
 def require_no_batches(owner: str, data: PyTree) -> None:
-    """Raise TypeError for batches in place of the data.
-
-    Args:
-        owner: Name of the function that takes arrays, for the message.
-        data: Its argument.
-
-    Raises:
-        TypeError: If the data are batches or a stream of them, or a list of tuples.
-    """
+    """Raise TypeError for batches, a stream of them or a list of tuples in place of the arrays of a function."""
     if isinstance(data, AbstractDeviceBatches | Stream):
         raise TypeError(
             f"{owner}: expected the arrays of the data, such as (x, y), found batches ({type(data).__name__})."

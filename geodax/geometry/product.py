@@ -169,16 +169,7 @@ def _complete(prefix: PyTree, position: Position) -> PyTree:
 
 
 def named_parts(manifold: AbstractManifold, x: Position, name: str) -> list[tuple[str, AbstractManifold, Position]]:
-    """List the parts of a position with their names and manifolds; products are flattened.
-
-    Args:
-        manifold: Geometry of the position.
-        x: The position.
-        name: Name of the position itself.
-
-    Returns:
-        ``(name, manifold, part)`` for each part.
-    """
+    """List ``(name, manifold, part)`` of the parts of a position; products are flattened."""
     if not isinstance(manifold, Product):
         return [(name, manifold, x)]
     parts = [named_parts(m, part, f"{name}.{path}" if path else name) for m, path, part in manifold._parts(x)]

@@ -29,13 +29,7 @@ Proposal = Callable[[PRNGKey], tuple[Array, Scalar]]
 def first_accepted(key: PRNGKey, propose: Proposal, max_proposals: int) -> Array:
     """Return the first accepted proposal, or NaN after ``max_proposals`` rejections.
 
-    Args:
-        key: A PRNG key.
-        propose: ``key -> (value, logarithm of the acceptance probability)``.
-        max_proposals: Maximal number of proposals.
-
-    Returns:
-        The accepted value.
+    ``propose`` maps a key to a value and the logarithm of its acceptance probability.
     """
     like = jax.eval_shape(propose, key)[0]
 

@@ -60,13 +60,8 @@ def leapfrog(
 ) -> Callable[[IntegratorState, Scalar, MassMatrix], IntegratorState]:
     """Build the leapfrog step (velocity Verlet) ``(state, step_size, mass) -> state``.
 
-    Args:
-        evaluate: Log density and tangent gradient, from :func:`logdensity_and_gradient`.
-        manifold: Geometry of the position.
-
-    Returns:
-        The step. A negative ``step_size`` integrates backwards in time. A flow that fails returns NaN, which the
-        trajectories turn into a rejection.
+    A negative step size integrates backwards in time. A flow that fails returns NaN, which the trajectories turn into a
+    rejection.
     """
 
     def step(state: IntegratorState, step_size: Scalar, mass: MassMatrix) -> IntegratorState:

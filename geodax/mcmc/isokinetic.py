@@ -84,16 +84,7 @@ class Isokinetic(AbstractManifold):
         return x, r._replace(direction=direction)
 
     def turn(self, x: Position, r: IsokineticMomentum, f: PyTree) -> IsokineticMomentum:
-        """Apply a kick.
-
-        Args:
-            x: Point of the manifold.
-            r: Momentum at ``x``.
-            f: Tangent gradient times the duration of the kick.
-
-        Returns:
-            The momentum after it. It has no exponential that could overflow.
-        """
+        """Apply a kick: ``f`` is the tangent gradient times its duration. No exponential can overflow."""
         raised = self.manifold.velocity(x, f)
         norm = jnp.sqrt(_tree.dot(f, raised))
         speed = jnp.sqrt(jnp.asarray(self.manifold.dim(x) - 1, norm.dtype))
@@ -174,15 +165,7 @@ class Isokinetic(AbstractManifold):
 
 
 def isokinetic_leapfrog(evaluate: Callable[[Position], tuple[Scalar, PyTree]], manifold: Isokinetic) -> Integrator:
-    """Build the step of isokinetic dynamics, with the arguments of :func:`geodax.mcmc.integrators.leapfrog`.
-
-    Args:
-        evaluate: Log density and tangent gradient.
-        manifold: Geometry of the position.
-
-    Returns:
-        ``(state, step_size, mass) -> state``.
-    """
+    """Build the step ``(state, step_size, mass) -> state``, as :func:`geodax.mcmc.integrators.leapfrog` does."""
 
     def step(state: IntegratorState, step_size: Scalar, mass: MassMatrix) -> IntegratorState:
         flat = euclidean_leaves(manifold, state.position, mass.scale)

@@ -110,12 +110,8 @@ class JointWarmup(NamedTuple):
 def joint_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Phases of the warm-up of many chains.
 
-    Args:
-        num_warmup: Number of warm-up iterations.
-
-    Returns:
-        Two Boolean arrays of that length, whether an iteration's draws count towards the scales and whether a window
-            ends with it; and the first iteration of the last phase, in which step size and length are averaged.
+    Returns for each iteration whether its draws count towards the scales and whether a window ends with it; and the
+    first iteration of the last phase, in which step size and length are averaged.
     """
     if num_warmup < 20:
         return *doubling_windows(num_warmup, num_warmup, num_warmup, 1), num_warmup // 2
@@ -135,16 +131,8 @@ def joint_adaptation(
 ) -> Adaptation:
     """Build the warm-up of HMC and NUTS with many chains.
 
-    Args:
-        integrator: The leapfrog step.
-        manifold: Geometry of the position.
-        num_warmup: Number of warm-up iterations.
-        target_acceptance_rate: Target for the step size.
-        first_moves: Step of Hamiltonian dynamics and its manifold, which move chains away from bad starts.
-
-    Returns:
-        The pair of functions that :func:`geodax.sample` calls. PRNG keys, states and infos have a leading chain
-            axis; the adaptation's state is shared by all chains.
+    PRNG keys, states and infos have a leading chain axis; the adaptation's state is shared by all chains.
+    ``first_moves``, the step of Hamiltonian dynamics and its manifold, moves chains away from bad starts.
     """
     is_slow, is_end, last_phase = joint_schedule(num_warmup)
     # the step size is searched for before the first iteration's result is used, and after each window
@@ -248,13 +236,7 @@ def _observed_acceptance(new: Array, average: Array, least: Scalar) -> Scalar:
 
 
 def accumulate_chains(variance: RunningVariance, positions: Position, gradients: PyTree) -> RunningVariance:
-    """Add the draws of all chains to the sums of a window (Chan, Golub and LeVeque 1983).
-
-    Args:
-        variance: The sums so far.
-        positions: Draws with a leading chain axis.
-        gradients: Gradients at the draws.
-    """
+    """Add the draws of all chains to the sums of a window (Chan, Golub and LeVeque 1983)."""
     num_new = float(jax.tree.leaves(positions)[0].shape[0])
     count = variance.count + num_new
     means = jax.tree.map(lambda x: jnp.mean(x, axis=0), positions)

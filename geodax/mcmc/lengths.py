@@ -82,15 +82,7 @@ def initial_length(position: Position) -> AdaptedLength:
 
 
 def adapted_trajectory(integrator: Integrator, manifold: AbstractManifold):
-    """Metropolis-corrected trajectory of adapted length.
-
-    Args:
-        integrator: A reversible, volume preserving step.
-        manifold: Geometry of the position.
-
-    Returns:
-        ``(rng_key, state, step_size, mass, length) -> TrajectoryResult``, which includes the new length.
-    """
+    """Build ``(rng_key, state, step_size, mass, length) -> TrajectoryResult``, which includes the new length."""
 
     def run(
         key: PRNGKey, start: IntegratorState, step_size: Scalar, mass: MassMatrix, length: AdaptedLength

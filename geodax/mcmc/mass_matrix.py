@@ -73,13 +73,7 @@ def euclidean_leaves(manifold: AbstractManifold, position: Position, scale: PyTr
 
 
 def initial_correlation(kind: str | None, position: Position, flat: PyTree) -> Correlation | tuple[()]:
-    """The identity, with the rank of a kind of mass matrix.
-
-    Args:
-        kind: One of :data:`KINDS`; None depends on the number of entries.
-        position: A position.
-        flat: Its :func:`euclidean_leaves`.
-    """
+    """The identity, with the rank of one of :data:`KINDS`, or of the kind for the number of entries."""
     dtype = _tree.real_dtype(position)
     dim = _entries(position, flat).size
     if kind is None:
@@ -89,14 +83,7 @@ def initial_correlation(kind: str | None, position: Position, flat: PyTree) -> C
 
 
 def correlated(mass: MassMatrix, tree: PyTree, flat: PyTree, *, inverse: bool = False) -> PyTree:
-    """Multiply the Euclidean entries of a tree by C, or by its inverse; other leaves stay.
-
-    Args:
-        mass: The mass matrix.
-        tree: A tree like the position, in units of the scales.
-        flat: The :func:`euclidean_leaves`.
-        inverse: Whether to multiply by the inverse.
-    """
+    """Multiply the Euclidean entries of a tree in units of the scales by C, or by its inverse; other leaves stay."""
     if not isinstance(mass.correlation, Correlation):
         return tree
     entries = _entries(tree, flat).astype(mass.correlation.roots.dtype)
@@ -123,17 +110,10 @@ def where_euclidean(mass: MassMatrix, tree: PyTree, other: PyTree, flat: PyTree)
 
 
 def rows_to_keep(is_slow: np.ndarray, is_end: np.ndarray, num_new: int, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the draws of each iteration of a warm-up are kept, evenly over each window.
+    """Where the ``num_new`` draws of each iteration of a warm-up are kept, evenly over each window.
 
-    Args:
-        is_slow: Whether an iteration lies in a window.
-        is_end: Whether a window ends with it.
-        num_new: Number of draws to keep from one iteration.
-        room: Number of rows.
-
-    Returns:
-        For each iteration the first of its rows, ``room`` if it keeps none, and the number of rows of its window so
-            far.
+    Returns for each iteration the first of its rows, ``room`` if it keeps none, and the number of rows of its window so
+    far.
     """
     first, count = np.full(len(is_slow), room, np.int32), np.zeros(len(is_slow), np.int32)
     start = 0
@@ -188,16 +168,7 @@ def estimate(
 ) -> MassMatrix:
     """Estimate C from the draws of a window. That of ``"low_rank"`` also changes the scales by a common factor.
 
-    Args:
-        rows: The draws.
-        count: Number of draws.
-        scale: The new scales.
-        like: A position.
-        before: The previous C, kept if there are no draws or the estimate is not finite.
-        flat: The :func:`euclidean_leaves`.
-
-    Returns:
-        The mass matrix, with a C of the rank of ``before``.
+    It has the rank of ``before``, which is kept if there are no draws or the estimate is not finite.
     """
     if not isinstance(rows, Rows) or not isinstance(before, Correlation):
         return MassMatrix(scale, before)

@@ -26,16 +26,7 @@ def key_words(key: PRNGKey) -> tuple[Words, UInt32[Array, ""]]:
 
 
 def threefry(words: Words, counter: Array, stream: int) -> tuple[Array, Array]:
-    """Two random words for each counter.
-
-    Args:
-        words: The key.
-        counter: An integer; different counters give independent words.
-        stream: A second counter, fixed at compile time.
-
-    Returns:
-        Two uniformly distributed 32-bit words.
-    """
+    """Two random 32-bit words for each counter; ``stream`` is a second counter, fixed at compile time."""
     keys = (words[0], words[1], words[0] ^ words[1] ^ jnp.uint32(_PARITY))
     x = counter.astype(jnp.uint32) + keys[0]
     y = jnp.uint32(stream) + keys[1]

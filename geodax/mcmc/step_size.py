@@ -45,24 +45,13 @@ class DualAveraging(NamedTuple):
 
 
 def restart(step_size: Scalar, boldness: float = 10.0) -> DualAveraging:
-    """Restart the search.
-
-    Args:
-        step_size: An approximate step size.
-        boldness: Factor by which the first iterations try larger steps.
-    """
+    """Restart the search; the first iterations try steps that are larger by ``boldness``."""
     zero = jnp.zeros_like(step_size)
     return DualAveraging(math.log(boldness) + jnp.log(step_size), zero, jnp.log(step_size), zero)
 
 
 def observe(state: DualAveraging, error: Scalar, longest: Scalar | float) -> DualAveraging:
-    """Update the search with one iteration.
-
-    Args:
-        state: The current state.
-        error: Target acceptance rate minus the observed one.
-        longest: Upper bound for the step size.
-    """
+    """Update the search with the target acceptance rate minus that of an iteration."""
     count = state.count + 1.0
     error_sum = state.error_sum + error.astype(count.dtype)
     state = state._replace(count=count, error_sum=error_sum)
@@ -97,17 +86,8 @@ def one_step(
 ) -> tuple[Scalar, Point, Scalar]:
     """A single leapfrog step with a new momentum, for :func:`search_step`.
 
-    Args:
-        key: PRNG key.
-        integrator: The leapfrog step.
-        manifold: Geometry of the position.
-        point: Where the step begins.
-        mass: The mass matrix.
-        step_size: The step size.
-
-    Returns:
-        Its acceptance probability, the point at its end, and the step size with which the search should go on there,
-        or zero if it should stay.
+    Returns its acceptance probability, the point at its end, and the step size with which the search should go on
+    there, or zero if it should stay.
     """
     momentum = manifold.sample_momentum(key, point.position)
     start = IntegratorState(point.position, momentum, point.logdensity, point.logdensity_grad)
@@ -132,17 +112,7 @@ def search_alone(
 ) -> tuple[Point, Scalar]:
     """Search for the step size of one chain, and move the chain where the density is extremely steep.
 
-    Args:
-        key: PRNG key.
-        integrator: The leapfrog step.
-        manifold: Geometry of the position.
-        point: Where the chain is.
-        mass: The mass matrix.
-        first: First step size.
-        target: Acceptance probability of a single step that separates small enough from too large.
-
-    Returns:
-        The chain's new point and the step size.
+    ``target`` is the acceptance probability of a single step that separates small enough from too large.
     """
 
     def attempt(point: Point, step_size: Scalar, round_: Array):

@@ -66,15 +66,7 @@ class TrajectoryResult(NamedTuple):
 
 
 def fixed_trajectory(integrator: Integrator, manifold: AbstractManifold):
-    """Metropolis-corrected trajectory of a given number of steps.
-
-    Args:
-        integrator: A reversible, volume preserving step.
-        manifold: Geometry of the position.
-
-    Returns:
-        ``(rng_key, state, step_size, mass, num_integration_steps) -> TrajectoryResult``.
-    """
+    """Build ``(rng_key, state, step_size, mass, num_integration_steps) -> TrajectoryResult`` with a Metropolis step."""
 
     def run(
         key: PRNGKey, start: IntegratorState, step_size: Scalar, mass: MassMatrix, num_steps: Array
@@ -88,18 +80,7 @@ def fixed_trajectory(integrator: Integrator, manifold: AbstractManifold):
 def metropolis(
     key: PRNGKey, start: IntegratorState, end: IntegratorState, num_steps: Array, manifold: AbstractManifold
 ) -> TrajectoryResult:
-    """Accept the end of a trajectory, or stay at its start.
-
-    Args:
-        key: PRNG key.
-        start: Start of the trajectory.
-        end: End of the trajectory.
-        num_steps: Number of leapfrog steps between the two.
-        manifold: Geometry of the position.
-
-    Returns:
-        The result.
-    """
+    """Accept the end of a trajectory of ``num_steps`` leapfrog steps, or stay at its start."""
     initial_energy, new_energy = energy(start, manifold), energy(end, manifold)
     change = energy_error(initial_energy, new_energy)
     acceptance_rate = jnp.exp(jnp.minimum(-change, 0.0))
@@ -195,15 +176,9 @@ class _Subtree(NamedTuple):
 
 
 def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_num_doublings: int):
-    """No-U-turn trajectory with multinomial sampling.
+    """Build ``(rng_key, state, step_size, mass) -> TrajectoryResult`` without U-turns, with multinomial sampling.
 
-    Args:
-        integrator: A reversible, volume preserving step.
-        manifold: Geometry of the position.
-        max_num_doublings: The trajectory has at most ``2**max_num_doublings - 1`` steps.
-
-    Returns:
-        ``(rng_key, state, step_size, mass) -> TrajectoryResult``.
+    It has at most ``2**max_num_doublings - 1`` steps.
     """
 
     def velocity_at(state: IntegratorState) -> Velocity:

@@ -59,12 +59,7 @@ class WarmupState(NamedTuple):
 def window_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
     """Stan's warm-up schedule, but with a longer last phase below 150 iterations: a tenth is too few for a step size.
 
-    Args:
-        num_warmup: Number of warm-up iterations.
-
-    Returns:
-        Two Boolean arrays of that length: whether an iteration's draw counts towards the scales, and whether a
-            window ends with it.
+    Returns for each iteration whether its draw counts towards the scales, and whether a window ends with it.
     """
     if num_warmup < 20:
         return doubling_windows(num_warmup, num_warmup, num_warmup, 1)
@@ -77,15 +72,8 @@ def window_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
 def doubling_windows(num_warmup: int, start: int, stop: int, window: int) -> tuple[np.ndarray, np.ndarray]:
     """Windows that double in length; the last one extends to the end if another would not fit.
 
-    Args:
-        num_warmup: Number of warm-up iterations.
-        start: Start of the first window.
-        stop: End of the last window.
-        window: Length of the first window.
-
-    Returns:
-        Two Boolean arrays of length ``num_warmup``: whether an iteration lies in a window, and whether one ends
-            with it.
+    ``window`` is the length of the first. Returns for each iteration whether it lies in a window, and whether one ends
+    with it.
     """
     is_slow, is_end = np.zeros(num_warmup, bool), np.zeros(num_warmup, bool)
     is_slow[start:stop] = True
@@ -101,17 +89,7 @@ def doubling_windows(num_warmup: int, start: int, stop: int, window: int) -> tup
 def window_adaptation(
     integrator: Integrator, manifold: AbstractManifold, *, num_warmup: int, target_acceptance_rate: float
 ) -> Adaptation:
-    """Build the warm-up of HMC and NUTS.
-
-    Args:
-        integrator: The leapfrog step.
-        manifold: Geometry of the position.
-        num_warmup: Number of warm-up iterations.
-        target_acceptance_rate: Target for the step size.
-
-    Returns:
-        The pair of functions that :func:`geodax.sample` calls.
-    """
+    """Build the warm-up of HMC and NUTS."""
     is_slow, is_end = window_schedule(num_warmup)
     # the step size is searched for before the first iteration's result is used, and after each window
     is_restart = is_end.copy()
@@ -187,13 +165,7 @@ def _accumulate(variance: RunningVariance, position: Position, gradient: PyTree)
 def new_scale(manifold: AbstractManifold, variance: RunningVariance, old: PyTree) -> PyTree:
     """Compute scales from a window, shrunk slightly towards the old ones on the log scale.
 
-    Args:
-        manifold: Geometry of the position.
-        variance: Sums over the window.
-        old: The previous scales.
-
-    Returns:
-        Standard deviations if every entry has its own scale, the module's s if a leaf shares one.
+    They are standard deviations where every entry has its own scale, the module's s where a leaf shares one.
     """
     count = variance.count
     entries = jax.tree.map(lambda s: s / jnp.maximum(count - 1.0, 1.0).astype(s.dtype), variance.squares)

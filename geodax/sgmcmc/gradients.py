@@ -139,19 +139,7 @@ class Target(NamedTuple):
 
 
 def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Perturbation | None) -> Target:
-    """Convert a posterior or log density to a target.
-
-    Args:
-        name: The sampler's name, for error messages.
-        posterior: A posterior, or a log density of a position.
-        perturb_gradient: ``(key, gradient) -> gradient``, or None.
-
-    Returns:
-        The target.
-
-    Raises:
-        TypeError: If one of them is not a function.
-    """
+    """Convert a posterior or log density to a target; raises TypeError if an argument is not a function."""
     if perturb_gradient is not None and not callable(perturb_gradient):
         raise TypeError(
             f"{name}: perturb_gradient must be a function (key, gradient) -> gradient, found a "

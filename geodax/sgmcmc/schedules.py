@@ -128,18 +128,7 @@ def _phase(schedule: str, num_iterations: Any) -> Callable[[Any], Any]:
 def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = None) -> Any:
     """Convert a number or a schedule to a schedule; None stays None.
 
-    Args:
-        sampler: Name of the sampler, for error messages.
-        name: Name of the argument.
-        value: A number, or a function of the iteration.
-        least: The smallest allowed number; None requires a positive one.
-
-    Returns:
-        The schedule.
-
-    Raises:
-        TypeError: If it is neither a number nor a schedule.
-        ValueError: If a number is out of range.
+    Raises TypeError for anything else, and ValueError for a number below ``least``, or that is not positive.
     """
     if value is None:
         return None

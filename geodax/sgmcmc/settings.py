@@ -27,15 +27,9 @@ def described(
 def _named_densities(
     posterior: Posterior | LogDensity, target: Target
 ) -> tuple[tuple[str, Callable[[Position, PyTree], Scalar]], ...]:
-    """Name the functions that define a target.
+    """Name the functions of position and batch that define a target.
 
-    Args:
-        posterior: The user's posterior or log density.
-        target: The target, whose log density is estimated from the batches of an iteration.
-
-    Returns:
-        Pairs of a name and a function of position and batch: for a posterior first its log prior, since the likelihood
-        is large compared with it, then the log density.
+    For a posterior its log prior comes first, since the likelihood is large compared with it.
     """
     if target.control is None:
         whole = ("log density", target.logdensity)

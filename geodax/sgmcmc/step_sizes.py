@@ -147,15 +147,7 @@ def curvature_adaptation(
 ) -> Adaptation:
     """Build the warm-up that finds the largest curvature and the batch noise.
 
-    Args:
-        target: The target.
-        mass: The geometry; it reads ``position`` and ``metric`` of a sampler's state.
-        step_size: ``(state, stiffness) -> step size``.
-        temperature: Function from the iteration to the temperature.
-        num_warmup: Number of warm-up iterations.
-
-    Returns:
-        The adaptation; it sets the state's ``tuned_step_size``, which starts at zero.
+    It reads ``position`` and ``metric`` of a sampler's state, and sets ``tuned_step_size``, which starts at zero.
     """
     num_resting = min(_NUM_RESTING, num_warmup - 1)
     num_first = max(10 * _NUM_RESTING, round(_ALWAYS * num_warmup))

@@ -45,14 +45,7 @@ class FreeMotion(NamedTuple):
 
 
 def free_motion(friction: float) -> FreeMotion:
-    """Compute the coefficients.
-
-    Args:
-        friction: Fraction of the momentum that is lost, in (0, 1].
-
-    Returns:
-        The coefficients.
-    """
+    """Compute the coefficients from the fraction of the momentum that is lost, in (0, 1]."""
     if friction == 1:  # the limit of infinite friction
         return FreeMotion(0.0, 0.0, (1.0, 0.0), 0.0)
     g = -math.log1p(-friction)

@@ -25,14 +25,9 @@ def can_transform(x: Float[Array, "*rows d"]) -> bool:
 
 
 def transform(x: Float[Array, "*rows d"], *, interpret: bool = False) -> Float[Array, "*rows d"]:
-    """Compute the orthonormal transform of rows of 2^k numbers, k from 8 to 13.
+    """Compute the orthonormal transform of rows of 2^k numbers, k from 8 to 13, in single or half precision.
 
-    Args:
-        x: Rows in single or half precision.
-        interpret: Whether to run the kernel's operations one by one, on any device.
-
-    Returns:
-        The transformed rows.
+    ``interpret`` runs the kernel's operations one by one, on any device.
     """
     from jax.experimental import pallas as pl  # the import takes half a second and is only needed on a GPU
     from jax.experimental.pallas import triton

@@ -13,14 +13,7 @@ _LARGEST = 2**14  # rows of a matrix of 2 GiB
 
 
 def factors(size: int) -> tuple[int, int] | None:
-    """Write a size as ``m * 2**k`` with m = 1 or in :data:`ODD_ORDERS`.
-
-    Args:
-        size: A size.
-
-    Returns:
-        m and 2**k; None if no such matrix is implemented.
-    """
+    """Write a size as ``m * 2**k`` with m = 1 or in :data:`ODD_ORDERS`; None if no such matrix is implemented."""
     if size < 1:
         return None
     for order in (1, *ODD_ORDERS):

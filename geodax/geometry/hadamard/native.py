@@ -53,14 +53,7 @@ def is_native() -> bool:
 
 
 def native(x: Float[Array, "*rows d"]) -> Float[Array, "*rows d"]:
-    """Compute the orthonormal transform of rows of 2^k numbers in single or double precision, on a CPU.
-
-    Args:
-        x: Rows.
-
-    Returns:
-        The transformed rows.
-    """
+    """Compute the orthonormal transform of rows of 2^k numbers in single or double precision, on a CPU."""
     name, _ = _TARGETS[x.dtype.name]
     call = jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(x.shape, x.dtype), vmap_method="broadcast_all")
     with set_xla_metadata(num_batch_dims=x.ndim - 1):  # rows on several devices are not moved

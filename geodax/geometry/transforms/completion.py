@@ -40,14 +40,7 @@ class Completion(eqx.Module):
 
 
 def complete(frame: Float[Array, "n p"]) -> Completion:
-    """Reduce a frame to columns of the identity with signs by Householder reflections.
-
-    Args:
-        frame: Orthonormal columns.
-
-    Returns:
-        The matrix.
-    """
+    """Reduce a frame to columns of the identity with signs by Householder reflections."""
     n, p = frame.shape
     rest, vectors, signs = frame, [], []
     for i in range(p):

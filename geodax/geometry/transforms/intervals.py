@@ -39,15 +39,7 @@ class Cut(NamedTuple):
 
 
 def cut_angles(z: Float[Array, " k"], widths: np.ndarray) -> Cut:
-    """Compute angles in the intervals ``(-width, width)``.
-
-    Args:
-        z: Unconstrained numbers.
-        widths: Half the lengths of the intervals, at most pi.
-
-    Returns:
-        Cosines and sines, and their contributions to a log volume.
-    """
+    """Compute angles in the intervals ``(-width, width)``, each at most a half turn, from unconstrained numbers."""
     dtype = z.dtype
     margin = jnp.asarray(math.pi / 2 - widths, dtype)
     log_lengths = jnp.asarray(np.log(2 * widths), dtype)
