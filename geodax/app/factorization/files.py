@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from geodax.app.mlp.chosen_rows import choose_held_out, times_of
 from geodax.app.mlp.targets import better_likelihood
-from geodax.app.network.files import column
 from geodax.app.run_folder.files import kept_arrays, save_arrays
+from geodax.app.tables.chosen_rows import choose_held_out, times_of
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names
 from geodax.app.tables.read import Table, notes_on_reading, read_table
@@ -235,4 +234,4 @@ def _pairs(table: Table, columns: Sequence[str], dialect: Dialect, fitted: np.nd
 def _ratings(path: Path, table: Table, name: str) -> np.ndarray:
     if name in table.text:
         raise TableError(f"{path}: ratings must be numbers, but column {name!r} is {table.dropped[name]}.")
-    return np.asarray(column(table, name), np.float64)
+    return table.numbers(name)

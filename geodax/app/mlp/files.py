@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from geodax.app.mlp import inputs as encoding
-from geodax.app.mlp.chosen_rows import about_copies, about_held_out, choose_held_out, groups_of, times_of, weights_of
 from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
 from geodax.app.mlp.targets import class_counts, classes, numbers
 from geodax.app.run_folder.files import kept_arrays, save_arrays
 from geodax.app.tables.assembly import OnMissing, missing_counts, some_of
+from geodax.app.tables.chosen_rows import about_copies, about_held_out, choose_held_out, groups_of, times_of, weights_of
 from geodax.app.tables.codes import codes
 from geodax.app.tables.columns import SEVERAL_UNITS
 from geodax.app.tables.dialect import BLANK, FOUND, MISSING, Dialect

@@ -9,7 +9,6 @@ from geodax.app.mlp import inputs as encoding
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.inputs import OTHER, levels_of
 from geodax.app.mlp.targets import LEFT_OUT, observed_classes
-from geodax.app.network.files import column
 from geodax.app.tables.assembly import OnMissing, missing_by_column
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names
@@ -69,7 +68,7 @@ def read_new(
         targets, about = observed_classes(read, data.target, dialect, data.targets, data.is_as_written)
     else:
         about = tuple(LEFT_OUT.format(name, f"it is {read.dropped[name]}") for name in there if name in read.text)
-        cells = {name: np.asarray(column(read, name), np.float64) for name in there if name not in read.text}
+        cells = {name: read.numbers(name) for name in there if name not in read.text}
         lacking = np.full(num_rows, np.nan)
         targets = np.column_stack([cells.get(name, lacking) for name in data.target_names]) if cells else None
         if targets is not None and not data.several:

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from geodax.app.network.files import column
 from geodax.app.run_folder.files import number_text
 from geodax.app.tables.columns import as_cells, read_column
 from geodax.app.tables.dialect import Dialect, Separators
@@ -29,7 +28,7 @@ def numbers(path: Path, table: Table, name: str) -> np.ndarray:
             f"{path}: the target {name!r} is {table.dropped[name]}. A regressor needs numbers. For classes use "
             "`geodax fit classifier`."
         )
-    return np.asarray(column(table, name), np.float64)
+    return table.numbers(name)
 
 
 def classes(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarray:

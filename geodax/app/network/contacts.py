@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from geodax import _checks
-from geodax.app.network.files import column, entries_to_hold_out
+from geodax.app.network.files import entries_to_hold_out
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.read import notes_on_reading, read_table
@@ -189,7 +189,7 @@ def read_contacts(
             f"{table.dropped[names[0]]}. Write times as numbers, or as dates such as 2026-01-31 12:30, which "
             "are read as days."
         )
-    times = np.asarray(column(table, names[0]), dtype=np.float64)
+    times = table.numbers(names[0])
     first, second = (as_names(table.text[name], dialect) for name in names[-2:])
     is_whole = np.isfinite(times) & (first != "") & (second != "")
     if not is_whole.any():

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -159,7 +159,7 @@ def _matrix(path: Path, dialect: Dialect) -> Adjacency:
             f"column. Found {num_rows} rows and {len(numeric)} numeric columns. For an edge list with other columns "
             "use --first-node NAME --second-node NAME, and --value NAME."
         )
-    matrix = np.stack([np.asarray(column(table, name), dtype=np.float64) for name in numeric], axis=1)
+    matrix = np.stack([table.numbers(name) for name in numeric], axis=1)
     names = tuple(numeric) if table.has_header else tuple(str(i + 1) for i in range(num_rows))
     notes = []
     if labels is not None:
@@ -263,7 +263,7 @@ def _values(table: Table, name: str) -> np.ndarray:
             f"{table.path}: the value column of an edge list must hold numbers, but {name!r} is "
             f"{table.dropped.get(name, 'text')}."
         )
-    return np.asarray(column(table, name), np.float64)
+    return table.numbers(name)
 
 
 def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:
@@ -296,14 +296,3 @@ def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:
         rule = "their counts are added up" if counts else "the largest value counts"
         notes.append(f"{repeated} edges repeat a pair: {rule}.")
     return Adjacency(np.triu(matrix, 1) + np.triu(matrix, 1).T, tuple(names.tolist()), tuple(notes))
-
-
-def column(table: Table, name: str) -> Any:
-    """Return the cells of a column, also of one that is constant or text; raises TableError if it could not be read."""
-    if name in table.names:
-        return table.values[:, table.names.index(name)]
-    if name in table.set_aside:
-        return table.set_aside[name]
-    if name in table.text:
-        return table.text[name]
-    raise TableError(f"{table.path}: column {name} was left out: {table.dropped.get(name, 'unknown reason')}.")

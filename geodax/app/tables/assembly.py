@@ -84,6 +84,14 @@ class Table:
         first = self.file_columns[0]
         return self.has_header and _is_index(first, self.text.get(first, ()))
 
+    def numbers(self, name: str) -> np.ndarray:
+        """Return the cells of a numeric column, also of a constant one; raises TableError if it could not be read."""
+        if name in self.names:
+            return self.values[:, self.names.index(name)]
+        if name in self.set_aside:
+            return np.asarray(self.set_aside[name], np.float64)
+        raise TableError(f"{self.path}: column {name} was left out: {self.dropped.get(name, 'unknown reason')}.")
+
 
 class Asked(NamedTuple):
     """The caller's request for columns."""

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from geodax.app.network.files import column
 from geodax.app.tables.dialect import Dialect
 from geodax.app.tables.names import as_names
 from geodax.app.tables.read import Table
@@ -21,7 +20,7 @@ def weights_of(path: Path, table: Table, name: str) -> np.ndarray:
     """Read the weights of all rows."""
     if name in table.text:
         raise TableError(f"{path}: --weights {name!r} is {table.dropped[name]}. Weights must be numbers of at least 0.")
-    found = np.asarray(column(table, name), np.float64)
+    found = table.numbers(name)
     is_wrong = ~(np.isfinite(found) & (found >= 0))
     if is_wrong.any():
         number, what = int(np.flatnonzero(is_wrong)[0]), found[is_wrong][0]
@@ -47,7 +46,7 @@ def times_of(path: Path, table: Table, name: str) -> np.ndarray:
     """Read the time of each row."""
     if name in table.text:
         raise TableError(f"{path}: --time {name!r} is {table.dropped[name]}. Times must be dates or numbers.")
-    found = np.asarray(column(table, name), np.float64)
+    found = table.numbers(name)
     if len(without := np.flatnonzero(~np.isfinite(found))):
         raise TableError(
             f"{path}: --time {name!r} has no time in row {without[0] + 1} ({counted(len(without), 'such row')})."
