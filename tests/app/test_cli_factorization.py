@@ -226,7 +226,7 @@ def test_a_test_fraction_that_leaves_too_little_is_named(tmp_path, capsys):
     path.write_text("user,item,rating\n" + "".join(f"{k % 12},{k // 12},{k % 5}\n" for k in range(96)))
     words = ["fit", "factorization", str(path), "--test-fraction", "0.99", "--out", str(tmp_path / "run")]
     assert main(words) == 1
-    assert "leaves 1 of 96 ratings to fit" in " ".join(capsys.readouterr().err.split())
+    assert "leaves 1 of 96 rows to fit" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -347,7 +347,7 @@ def test_rows_that_calibrate_can_be_given(line):
 
 
 def test_groups_are_held_out_whole(line):
-    """For calibration, and from training: else training stops where it knows the groups by their inputs."""
+    """For calibration, whichever rows have no weight; the network problem has the groups of the fitted rows."""
     x, y = line
     names = np.array([f"p{k}" for k in np.arange(24) // 3])
     weights = np.where(np.arange(24) < 3, 0.0, 1.0)

@@ -17,7 +17,6 @@ from geodax.app.tables.read import Table, notes_on_reading, read_table
 from geodax.data.errors import TableError, listed, nearest
 
 _LEAST = 4
-_LEAST_FITTED = 2
 _LONG_TAIL = 10  # largest rating over the median, which grades do not reach
 _CALLED: Mapping[str, tuple[str, ...]] = {
     "user": ("user", "users", "userid", "customer", "customerid", "reviewer", "reviewerid", "member", "memberid"),
@@ -106,29 +105,13 @@ def read_ratings(
     repeated = count - len(np.unique(group))
     if repeated:
         notes.append(f"{repeated} rows rate a pair again. Each counts as a separate rating.")
-    if time:
-        moments = np.unique(times_of(path, table, time)[is_whole], return_inverse=True)[1]
-        is_test = choose_held_out(ratings, moments, False, test_fraction, seed, are_times=True)
-    else:
-        is_test = _held_out(group.reshape(count), round(test_fraction * count), seed)
-    if (~is_test).sum() < _LEAST_FITTED:
-        raise TableError(
-            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} ratings to fit. At least "
-            f"{_LEAST_FITTED} are needed."
-        )
+    together = times_of(path, table, time)[is_whole] if time else group.reshape(count)
+    is_test = choose_held_out(ratings, together, False, test_fraction, seed, are_times=bool(time))
     if is_test.any():
         which = f", the latest by {time!r}," if time else ""
         notes.append(f"{int(is_test.sum())} of {count} ratings{which} are held out and predicted in the report.")
     in_file = tuple(name for name in table.file_columns if name in columns)
     return RatingTable(pairs, ratings, columns, is_test, tuple(notes), in_file)
-
-
-def _held_out(group: np.ndarray, wanted: int, seed: int) -> np.ndarray:
-    """Choose random groups to hold out, as many as fit into ``wanted`` rows."""
-    order = np.random.default_rng(seed).permutation(len(group))
-    _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
-    by_chance = np.argsort(first)
-    return np.isin(group, by_chance[np.cumsum(sizes[by_chance]) <= wanted])
 
 
 def read_new_pairs(
@@ -189,8 +172,8 @@ def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[
     names = [name for name in names if name != asked["time"]]
     called = {re.sub(r"[\W_]", "", name.casefold()): name for name in reversed(names)}
     found = {
-        role: asked[role] or next((called[word] for word in words if word in called), "")
-        for role, words in _CALLED.items()
+        role: asked[role] or next((called[alias] for alias in aliases if alias in called), "")
+        for role, aliases in _CALLED.items()
     }
     open_roles, rest = [role for role in found if not found[role]], [n for n in names if n not in found.values()]
     if len(open_roles) == 3 and len(names) >= 3:

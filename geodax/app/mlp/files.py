@@ -195,12 +195,13 @@ def read_labelled(
             f"{_LEAST_ROWS} are needed."
         )
     group = np.unique(groups_of(path, table, groups, dialect)[is_known], return_inverse=True)[1] if groups else None
-    together = np.unique(times_of(path, table, time)[is_known], return_inverse=True)[1] if time else group
+    moments = times_of(path, table, time)[is_known] if time else None
+    together = group if moments is None else moments
     is_test = choose_held_out(targets, together, are_classes, test_fraction, seed, are_times=bool(time))
     calibrates = np.zeros(0, bool)
-    if time and calibration_fraction > 0 and together is not None:
+    if moments is not None and calibration_fraction > 0:
         number = round(min(calibration_fraction, 1) * np.sum(~is_test))
-        calibrates = whole_groups(together[~is_test], max(number, 1))
+        calibrates = whole_groups(moments[~is_test], max(number, 1))
     others = (*others, *drop)
     pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
     chosen = [name for name in table.names if name not in others]

@@ -252,7 +252,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
             chosen = whole_groups(groups, number, generator)
         number = number if chosen is None else int(chosen.sum())
         if num_rows - number < _LEAST_ROWS:
-            what = argument("calibration_fraction", share) if share else "calibration"
+            what = argument("calibration_fraction", share) if share > 0 else "calibration"
             raise ValueError(
                 f"{what} leaves {num_rows - number} of {num_rows} rows to fit; at least {_LEAST_ROWS} are needed."
             )

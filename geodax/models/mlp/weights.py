@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
@@ -53,7 +53,7 @@ def row_groups(owner: str, groups: Any, num_rows: int) -> Int[np.ndarray, " rows
 
 
 def whole_groups(
-    groups: Int[np.ndarray, " rows"], number: int, generator: np.random.Generator | None = None
+    groups: Shaped[np.ndarray, " rows"], number: int, generator: np.random.Generator | None = None
 ) -> Bool[np.ndarray, " rows"]:
     """Choose the rows of random groups, without a generator of the last ones: at least one, about ``number`` rows.
 
