@@ -32,12 +32,14 @@ import jax.numpy as jnp
 import jaxtyping
 import pytest
 
+import tests.checked_types  # noqa: F401 (the import hook finds it by its name)
+
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 
-jaxtyping.install_import_hook("geodax", "beartype.beartype")
+jaxtyping.install_import_hook("geodax", "tests.checked_types.checked")
 
 # The first example of a property compiles it: no deadline. The same examples on every run.
 hypothesis.settings.register_profile(

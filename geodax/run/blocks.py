@@ -73,14 +73,12 @@ class _Piece(NamedTuple):
 
 def _by_block(chosen: np.ndarray, size: int, length: int) -> list[_Piece]:
     blocks = chosen // length if size > length else np.zeros_like(chosen)
-    numbers = np.unique(blocks) if size > length else [0]
-
-    def piece(number: int) -> _Piece:
+    pieces = []
+    for number in np.unique(blocks).tolist() if size > length else [0]:
         places = np.flatnonzero(blocks == number)
         local = chosen[places] - number * length
-        return _Piece(number, local, places, np.array_equal(local, np.arange(len(local))))
-
-    return [piece(int(number)) for number in numbers]
+        pieces.append(_Piece(number, local, places, np.array_equal(local, np.arange(len(local)))))
+    return pieces
 
 
 def _as_slices(places: list[np.ndarray]) -> tuple[Any, ...]:
