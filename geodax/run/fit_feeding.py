@@ -25,7 +25,6 @@ class StepFeed(NamedTuple):
         examples: All of them, or those of the first batch of a stream.
         batch: Arrays of the shapes of a batch.
         num_data: Number of examples that the bound sums over.
-        batch_size: Number of examples of a batch.
         draw: ``(data, key, iteration, start, axis) -> batch`` within the compiled loop; with the name of a mesh axis,
             this device's part of it.
         placement: From a mesh to the placement of the data.

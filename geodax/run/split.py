@@ -34,8 +34,6 @@ class Split:
 
     Attributes:
         mesh: The mesh, with an axis ``"chain"``, perhaps ``"data"``, and those over which the position is split.
-        names: Paths of the leaves of the position.
-        shapes: Their shapes.
         specs: The axes of the mesh over which their axes are split.
     """
 

@@ -117,11 +117,8 @@ def starting_positions(
 ) -> Position:
     """Expand the result of :func:`drawn_positions` to one position per chain, on the algorithm's manifold if any.
 
-    Superchains share initial positions, in order.
-
-    Raises:
-        StartError: If a point is non-finite or off the manifold; the message names the leaf and the chain.
-        ValueError: If a shape does not match.
+    Superchains share initial positions, in order. Raises StartError, which names leaf and chain, if a point is
+    non-finite or off the manifold, and ValueError if a shape does not match.
     """
     if num_superchains is not None:
         starts = starting_positions(algorithm, position, num_superchains, stacked, key=key, split=split)

@@ -294,17 +294,13 @@ def uses(
     call: Callable[..., Any],
     *args: Any,
 ) -> dict[int, Use]:
-    """Find how one example passes through modules of a network, by their index among its nodes.
+    """Find how one example passes through the marked modules of a network, by their index among its nodes.
 
     The network is traced once more with marked calls, and nothing is computed. The traced program shows how often each
     module is called, in which loops, and with how many axes.
 
-    Args:
-        network: A pytree that contains the modules.
-        is_node: Whether a node is not flattened further.
-        is_marked: Which nodes are wanted.
-        call: ``(network, *args) -> outputs`` for one example.
-        *args: Arrays, or their shapes and dtypes.
+    ``call`` is ``(network, *args) -> outputs`` for one example, from arrays or their shapes and dtypes; ``is_node``
+    says whether a node is not flattened further.
     """
     nodes, structure = jax.tree.flatten(network, is_leaf=is_node)
     if not any(map(is_marked, nodes)):

@@ -169,12 +169,7 @@ class GaussianOver(AbstractWhole):
         points: Sequence[str] = (),
         rank: int | None = None,
     ):
-        """See the class.
-
-        Raises:
-            TypeError: If a leaf is not a real array, or the dtypes differ.
-            ValueError: If nothing has a posterior, or the family has another size, or parameters lie on a manifold.
-        """
+        """See the class."""
         _checks.parameters("GaussianOver", "position", position)
         _checks.warn_if_tied("GaussianOver", "position", position)
         require_free("GaussianOver", position)

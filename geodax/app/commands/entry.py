@@ -21,14 +21,10 @@ _DESCRIPTION = "Bayesian inference on curved and structured spaces. `geodax --ve
 
 
 def run_command(arguments: list[str] | None = None) -> int:
-    """Run one command.
+    """Run one command, by default that of the process, and return its exit code.
 
-    Args:
-        arguments: Command-line words; None takes those of the process.
-
-    Returns:
-        0 on success, 1 after an expected error, 3 after an unexpected one, 130 after an interruption, 141 if the reader
-        of a pipe has closed it. Unknown commands and options raise SystemExit(2), as argument parsers do.
+    This is 0 on success, 1 after an expected error, 3 after an unexpected one, 130 after an interruption, 141 if the
+    reader of a pipe has closed it. Unknown commands and options raise SystemExit(2), as argument parsers do.
     """
     words = sys.argv[1:] if arguments is None else arguments
     try:

@@ -24,14 +24,7 @@ _OPTIONS = {field.name for family in FAMILIES.values() for field in dataclasses.
 
 
 def mistyped(words: Sequence[str]) -> str:
-    """Say what is wrong with the name of a command.
-
-    Args:
-        words: The words of the command line.
-
-    Returns:
-        One or two sentences; empty if the command exists, or none was named.
-    """
+    """Say in one or two sentences what is wrong with the name of a command; empty if it exists, or none was named."""
     before, known = "geodax", tuple(COMMANDS)
     for word in words[:2]:
         if word.startswith("-") or not known:

@@ -19,14 +19,7 @@ _MOST_COLUMNS = 1000
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Diagnostics of a run.
-
-    Attributes:
-        draws: The diagnosed quantities, arrays (chain, draw, ...) by name.
-        sample_stats: The sampler's statistics (chain, draw) by name.
-        summary: Summary of the quantities.
-        findings: Problems, the most severe first.
-    """
+    """Diagnostics of a run."""
 
     draws: Mapping[str, np.ndarray]
     sample_stats: Mapping[str, np.ndarray]

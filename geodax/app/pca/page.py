@@ -17,11 +17,7 @@ class Page:
     """State shared by the sections.
 
     Attributes:
-        report: The report.
         draws: The finite draws, with aligned components.
-        table: The rows as the model saw them.
-        columns: The column names.
-        row_labels: The row names.
         config: The argument of :func:`geodax.app.pca.write_report`.
         evidence: What the data say about the number of components.
     """

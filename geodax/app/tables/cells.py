@@ -118,28 +118,15 @@ def read_columns(
     earlier: Separators,
     imposed: str,
 ) -> tuple[list[Column], list[int], Separators, Separators]:
-    """Read the columns of a text, and detect the separators in its numbers unless they are given.
+    """Read the columns of a text, and detect the separators in its numbers unless they are ``said``.
 
     Plain numbers are read with the decimal separator of the first rows. If that turns out to be wrong, they are read
-    again.
+    again. The columns ``text`` are read as text; numbers in those that are ``needed`` determine the separators. The
+    ``earlier`` ones are of the table that this one belongs to. ``others`` says in messages how a caller can leave out a
+    column, ``imposed`` advises on a number with other separators than those said.
 
-    Args:
-        file: The text.
-        layout: Its layout.
-        missing: Values of missing cells.
-        said: The separators, if they are given.
-        notes: List that receives notes for the user.
-        text: Columns to be read as text.
-        needed: Columns whose numbers determine the separators.
-        others: How a caller can leave out one of these columns, for messages.
-        earlier: Separators of the earlier table that this one belongs to.
-        imposed: Advice for a number with other separators than those given.
-
-    Returns:
-        The columns, the line of each row, the separators used, and the separators that the table shows.
-
-    Raises:
-        TableError: If numbers are ambiguous, or the text is not a table.
+    Returns the columns, the line of each row, the separators used, and those that the table shows. Raises TableError if
+    numbers are ambiguous, or the text is not a table.
     """
     names, lines = layout.names, np.array(row_lines(file, layout, notes))
     as_text = {j for j, name in enumerate(names) if name in text}

@@ -14,12 +14,7 @@ _CODE = re.compile(r"(.*[\W_])?(?i:ids?|codes?|zip|zipcode|postcode|plz|fips|sku
 
 
 class Codes(NamedTuple):
-    """A guess at what the integers of a column are.
-
-    Attributes:
-        kind: "dates", "groups" of adjacent rows, or "codes".
-        description: A description for messages.
-    """
+    """A guess at what the integers of a column are, "dates", "groups" of adjacent rows or "codes", and a description."""
 
     kind: str
     description: str

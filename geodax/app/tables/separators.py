@@ -46,20 +46,10 @@ def decide_separators(
 ) -> tuple[Separators, Separators]:
     """Decide what commas and points inside numbers mean.
 
-    Args:
-        path: The file.
-        seen: The classes of its numbers, from :func:`signs`.
-        lines: The line of each row.
-        delimiter: The delimiter between cells.
-        notes: List that receives notes for the user.
-        others: How a caller can leave out one of the columns, for messages.
-        earlier: Separators of the earlier table that this one belongs to; they count if this one shows none.
-
-    Returns:
-        The separators to read the table with, and those that it shows.
-
-    Raises:
-        TableError: If numbers are ambiguous.
+    Returns the separators to read the table with, and those that it shows. The classes of the numbers that were
+    ``seen`` are those of :func:`signs`. ``others`` says in messages how a caller can leave out a column; separators of
+    an ``earlier`` table that this one belongs to count if this one shows none. Raises TableError if numbers are
+    ambiguous.
     """
 
     def where(kind: str) -> str:

@@ -141,10 +141,6 @@ def log_rising(dispersion: Float[Array, " K"], levels: Int[np.ndarray, " u"]) ->
 def log_density(data: NetworkCounts, prior: NetworkPrior) -> LogDensity:
     """Return the log posterior density, summed over the states.
 
-    Args:
-        data: The counts.
-        prior: The prior.
-
     Returns:
         A function of a position: ``vectors`` (K arrays C x p), ``eigenvalues`` (K x p), ``log_ratios``
         (K x (K - 1)), ``intercept`` (K) if the prior has intercepts, ``log_dispersion`` (K) for negative binomial
