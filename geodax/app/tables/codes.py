@@ -14,7 +14,7 @@ _CODE = re.compile(r"(.*[\W_])?(?i:ids?|codes?|zip|zipcode|postcode|plz|fips|sku
 
 
 class Codes(NamedTuple):
-    """A guess at what the integers of a column are, "dates", "groups" of adjacent rows or "codes", and a description."""
+    """A guess at what the integers of a column are: "dates", "groups" of adjacent rows or "codes"; its description."""
 
     kind: str
     description: str

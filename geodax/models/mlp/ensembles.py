@@ -45,6 +45,7 @@ class NetworkEnsemble(AbstractInference):
     Attributes:
         inference: One of the three. In ``"swag"`` all chains draw from the distribution around one network.
         batch_size: Number of examples per batch; None selects 100, or a quarter of fewer than 400 rows.
+        num_warmup: Number of training steps of each network.
         num_chains: Number of chains; for ``"ensemble"`` and ``"multi-swag"`` also of networks, trained side by side.
         step_size: Learning rate of SWAG's descent for the mean potential; None finds one.
         num_samples: Number of draws of each chain, except for ``"ensemble"``, where a network is a draw.

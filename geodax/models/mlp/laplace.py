@@ -54,6 +54,9 @@ class LaplaceInference(AbstractInference):
 
     Attributes:
         batch_size: Number of examples per batch of the training; None selects 100, or a quarter of fewer than 400 rows.
+        num_warmup: Number of training steps of each network.
+        num_chains: Number of networks, trained side by side.
+        num_samples: Number of draws around each network.
         structure: ``"kronecker"``, ``"diagonal"`` or ``"full"``, as for :func:`geodax.nn.laplace_posterior`.
         layers: ``"last"``, the others keep their trained weights; or ``"all"``.
     """

@@ -71,10 +71,16 @@ class StochasticGradientMCMC(AbstractInference):
     Attributes:
         sampler: ``"sghmc"``, for any network, or ``"sgrld"``, for free weights.
         metric: A name in ``METRICS``, or a metric of :mod:`geodax.metrics`.
+        step_size: Step size; None finds one during warm-up.
+        friction: Friction of ``sghmc``.
         temperature: Temperature of the posterior; 0 trains, and gives an ensemble of optima.
         batch_size: Number of examples per batch. None selects for ``"sghmc"`` an eighth of the examples, at most 1,000,
             and four steps an iteration, or all examples if there are fewer than 2,000; for ``"sgrld"`` 5,000. With
             fewer than two batches all examples are used.
+        num_warmup: Iterations before the first draw.
+        num_samples: Number of draws kept per chain.
+        thinning: Iterations between draws.
+        num_chains: Number of chains, run in parallel.
     """
 
     sampler: str = "sghmc"

@@ -65,6 +65,9 @@ class VariationalInference(AbstractInference):
         kind: Kind of the layers, as for :func:`geodax.nn.variational`.
         step_size: Initial learning rate of Adam; None selects 0.01.
         batch_size: Number of examples per batch; None selects 1,000.
+        num_warmup: Number of steps of each fit.
+        num_samples: Number of networks drawn from each fit.
+        num_chains: Number of fits, run one after the other.
         layer_options: Further options of every layer: ``rate``, ``covariance``, ``num_flows``, ``scales``.
     """
 

@@ -65,6 +65,14 @@ def find_modes(
 ) -> list[NetworkMode]:
     """Run expectation maximisation from many partitions of the windows.
 
+    Args:
+        data: The counts.
+        num_states: K.
+        rank: p.
+        prior: The prior.
+        num_starts: Number of partitions; duplicates are used once.
+        seed: Seed of the partitions and of the perturbations of the fits.
+
     Returns:
         The modes found, highest first.
     """
@@ -90,6 +98,16 @@ def starting_point(
     Log rates are drawn from the normal distribution given by the Fisher information of each state, and moved towards
     the mode until the log density falls by at most twice its expected fall under that distribution; transitions are
     drawn from the Dirichlet distribution of the expected transitions.
+
+    Args:
+        key: A PRNG key.
+        mode: The mode.
+        data: The counts.
+        prior: The prior.
+        spread: Standard deviations, relative to those of the normal distribution.
+
+    Returns:
+        A position.
     """
     # NumPy seeded by the key avoids compilation
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
