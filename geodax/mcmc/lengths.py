@@ -60,8 +60,6 @@ class AdaptedLength(NamedTuple):
 
     Attributes:
         time: Mean time of a trajectory in units of the scales.
-        iteration: Number of iterations so far.
-        center: Mean position over the chains.
         moments: Moments of the last trajectory.
     """
 

@@ -32,7 +32,6 @@ class Controlled(eqx.Module):
 
     Attributes:
         posterior: The posterior without them.
-        center: The centre.
         slope: Gradient of the log likelihood of all data at the centre.
         total: The log likelihood there.
     """

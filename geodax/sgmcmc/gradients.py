@@ -30,7 +30,6 @@ class Control(NamedTuple):
     """The control variates of a target.
 
     Attributes:
-        center: Their centre.
         slope: Gradient of the log likelihood of all data there.
         total: The log likelihood of all data there.
         logdensity: ``(position, batch) -> scalar``, an estimate of the log likelihood of all data.

@@ -27,7 +27,6 @@ class MatrixGaussian(eqx.Module):
     """Normal distribution of a matrix whose entries are independent in a basis that is a Kronecker product.
 
     Attributes:
-        mean: Mean in the basis.
         deviation: Standard deviations in the basis.
         left: Orthogonal matrix for the rows.
         right: Orthogonal matrix for the columns; those of split layers may have rows of zeros below it.

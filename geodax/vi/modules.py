@@ -96,10 +96,8 @@ class Rows(eqx.Module):
     """A network with random weights, drawn independently for each row of a batch.
 
     Attributes:
-        network: The network.
         key: PRNG key for the weights.
         share: Index of this device's rows if devices divide the rows of a batch.
-        num_shares: Number of devices that divide the rows.
     """
 
     network: PyTree

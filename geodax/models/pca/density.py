@@ -50,8 +50,6 @@ class PPCAParameters(NamedTuple):
     Attributes:
         components: Orthonormal loadings, n x p.
         scale: Standard deviations along the components, descending, p.
-        noise: Noise standard deviation.
-        mean: Mean, n.
     """
 
     components: Float[Array | np.ndarray, "*draws n p"]
@@ -64,8 +62,6 @@ class Observations(NamedTuple):
     """Sufficient statistics of the complete rows, and the incomplete rows themselves.
 
     Attributes:
-        num_complete: Number of complete rows.
-        average: Mean of the complete rows.
         scatter: Their centred sum of squares and products, n x n; with fewer rows than n, the centred rows F
             themselves, so that it is F^T F.
         rows: The incomplete rows; missing cells hold zero.

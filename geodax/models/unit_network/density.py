@@ -78,8 +78,6 @@ class UnitNetworkParameters(NamedTuple):
         weights: Weights of each hidden unit, H x D.
         bias: Bias of each unit.
         output: Output weight of each unit.
-        intercept: Intercept of the output.
-        noise: Standard deviation of the noise.
     """
 
     weights: Float[Array | np.ndarray, "*draws H D"]
