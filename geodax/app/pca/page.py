@@ -9,7 +9,6 @@ import numpy as np
 from geodax.app.pca.number import Evidence
 from geodax.app.pca.quantities import PooledDraws
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import with_interval
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,6 @@ class Page:
     def effective_rows(self) -> float:
         """Number of complete rows with the same number of observed cells."""
         return float((~np.isnan(self.table)).sum() / max(self.table.shape[1], 1))
-
-
-def interval(values: np.ndarray, unit: str = "") -> str:
-    """Format the median and the 90 % interval of some draws, with a unit."""
-    low, median, high = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
-    return with_interval(median, low, high, unit=unit)
 
 
 def labels(given: Sequence[Any] | None, number: int, word: str) -> list[str]:

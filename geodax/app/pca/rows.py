@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from geodax.app.pca import figures, quantities
-from geodax.app.pca.page import Page, interval, labels
-from geodax.app.report.numbers import with_interval
+from geodax.app.pca.page import Page, labels
+from geodax.app.report.numbers import interval_of, with_interval
 
 _MOST_SCORE_DRAWS = 300
 _MOST_ROWS = 400
@@ -100,7 +100,7 @@ def write_missing(page: Page) -> None:
         [
             page.row_labels[i],
             page.columns[j],
-            interval(values[:, k]),
+            interval_of(values[:, k]),
             _width(values[:, k], spread[j] * observed[j]),
         ]
         for k, (i, j) in enumerate(shown)

@@ -1,6 +1,5 @@
 """Bayesian PCA as a model of ``geodax fit``."""
 
-import csv
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.pca import number
 from geodax.app.pca.diagnosis import diagnose
-from geodax.app.run_folder.files import RunFolderError, load_table, number_text, save_table
+from geodax.app.run_folder.files import RunFolderError, load_table, save_table, write_rows
 from geodax.app.tables.codes import codes
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
@@ -112,14 +111,10 @@ class PCARun(AbstractRunKind):
         if has_missing:
             heading += [f"{name}_filled" for name in fitted.names]
         heading = ["row", *apart(table.text, ["row", *heading]), *heading]
-        with open(path, "w", newline="", encoding="utf-8") as handle:
-            writer = csv.writer(handle)
-            writer.writerow(heading)
-            for i in range(len(table.values)):
-                cells = np.stack([mean[i], low[i], high[i]], axis=-1).reshape(-1)
-                labels = [values[i] for values in table.text.values()]
-                row = [i + 1, *labels, *map(number_text, (*cells, log_density[i]))]
-                writer.writerow([*row, *map(number_text, filled[i])] if has_missing else row)
+        scores = np.stack([mean, low, high], axis=-1).reshape(len(mean), -1)
+        cells = np.column_stack([scores, log_density, *[filled] * has_missing])
+        labels = zip(range(1, len(cells) + 1), *table.text.values(), strict=True)
+        write_rows(path, heading, ((*label, *values) for label, values in zip(labels, cells, strict=True)))
         return table.notes
 
 

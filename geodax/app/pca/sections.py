@@ -16,10 +16,10 @@ import numpy as np
 from geodax.app.pca import components, number, quantities, rows
 from geodax.app.pca.components import num_supported, support_sentence
 from geodax.app.pca.diagnosis import Diagnosis, diagnose
-from geodax.app.pca.page import Page, interval, labels, plural
+from geodax.app.pca.page import Page, labels, plural
 from geodax.app.pca.trust import write_diagnostics
 from geodax.app.report.html import Report, Severity
-from geodax.app.report.numbers import rounded
+from geodax.app.report.numbers import interval_of, rounded
 
 _MODEL = """row i:       x_i = mean + components (scale * z_i) + noise * e_i
 scores:      z_i ~ Normal(0, I_p)          errors:  e_i ~ Normal(0, I_n)
@@ -149,13 +149,13 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
     lines = [
         support_sentence(support, p),
         *number.sentences(page.evidence, p),
-        f"{they_add} {interval(together, ' %')} of the total variance. The rest is noise with standard "
-        f"deviation {interval(draws.noise)} in every column.",
+        f"{they_add} {interval_of(together, ' %')} of the total variance. The rest is noise with standard "
+        f"deviation {interval_of(draws.noise)} in every column.",
     ]
     subspace = quantities.subspace_angles(draws)
     if subspace.shape[1]:
         lines.append(
-            f"The subspace that {they_span} is known to within {interval(subspace[:, 0], '°')}, the "
+            f"The subspace that {they_span} is known to within {interval_of(subspace[:, 0], '°')}, the "
             "largest angle between a draw and the mean subspace."
         )
     loose = [str(j + 1) for j in range(p) if np.quantile(component[:, j], 0.95) > 45]

@@ -111,7 +111,7 @@ def cholesky(m: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
 def solve_lower(
     lower: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"], *, transpose: bool = False
 ) -> Inexact[Array, "*batch k j"]:
-    """Solve ``l x = b`` or ``l^* x = b`` with lower triangular matrices; up to 40 rows without LAPACK, as `cholesky`."""
+    """Solve ``l x = b`` or ``l^* x = b`` with lower triangular matrices; up to 40 rows without LAPACK."""
     size = lower.shape[-1]
     if size > _LARGEST_LOOPED:
         return jax.lax.linalg.triangular_solve(
