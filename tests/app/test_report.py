@@ -15,11 +15,10 @@ from geodax.app.commands.terminal import say, show
 from geodax.app.network.report import _about_eigenvalues
 from geodax.app.report import drawing, plots
 from geodax.app.report.calibration import reliability_plot
-from geodax.app.report.html import Report
+from geodax.app.report.html import Report, svg
 from geodax.app.report.numbers import rounded, with_error, with_interval
 from geodax.app.report.page import SERIES, THEME
 from geodax.app.report.parts import end, misfits
-from geodax.app.report.svg import svg
 from geodax.app.run_folder.actions import RunResult
 from geodax.diagnostics.findings import Finding, check, summarize
 from geodax.predict.scores import reliability

@@ -72,7 +72,6 @@ class FactorizationRun(AbstractRunKind):
         return check(*self.summarized(data, model))
 
     def results(self, data: RatingTable, model: Any) -> tuple[str, ...]:
-        """Return the scores of the held-out ratings, if there are any."""
         found = rating_scores(model, data)
         return scored.lines(f"{int(data.is_test.sum()):,} held-out ratings", found) if found else ()
 

@@ -130,7 +130,6 @@ class AbstractMLPRun(AbstractRunKind):
         return judged_by_predictions(check(draws, stats, summary=summary), draws)
 
     def results(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
-        """Return the scores of the network and of simpler models, one line per score."""
         parts = each_target(model, data)
         found = [results(*part) for part in parts]
         names = [one.target if data.several else "" for _, one in parts]
@@ -176,7 +175,6 @@ class ClassifierRun(AbstractMLPRun):
         return (f"No fitted row has {which}, because all such rows are held out. It is never predicted.",)
 
     def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
-        """Return a note if targets have classes that are not in the fit."""
         new = targets[(targets != "") & ~np.isin(targets, model.classes_)].tolist()
         if not new:
             return ()

@@ -154,7 +154,6 @@ class NetworkRun(AbstractRunKind):
         return findings + misfits(network_report.network_checks(data, model), _MORE_FLEXIBLE)
 
     def results(self, data: ContactWindows, model: Any) -> tuple[str, ...]:
-        """Return the scores of the held-out counts, if there are any."""
         found = contact_scores(data, model)
         return scored.lines("held-out counts", found) if found else ()
 

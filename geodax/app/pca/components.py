@@ -3,7 +3,7 @@
 import numpy as np
 
 from geodax.app.pca import figures, number, quantities
-from geodax.app.pca.number_figure import number_figure
+from geodax.app.pca.figures import number_figure
 from geodax.app.pca.page import Page, plural
 from geodax.app.pca.quantities import PooledDraws
 from geodax.app.report.numbers import interval_of, with_interval

@@ -68,15 +68,12 @@ class PCARun(AbstractRunKind):
         return BayesianPCA(**options, random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
-        return diagnose(*posterior_arrays(model), _facts(config, data, model)).findings
+        return diagnose(*posterior_arrays(model)).findings
 
     def report(self, config: Mapping[str, Any], data: Table, model: Any, command: str, path: Path) -> None:
         from geodax.app.pca.sections import write_report  # loads Matplotlib
 
-        facts = _facts(config, data, model) | {
-            "seconds": model.posterior_.attrs.get("sampling_seconds"),
-            "command": command,
-        }
+        facts = _facts(config, data, model) | {"command": command}
         posterior, stats = posterior_arrays(model)
         write_report(posterior, stats, (data.values - model.center_) / model.spread_, facts, path)
 
@@ -119,21 +116,21 @@ class PCARun(AbstractRunKind):
 
 
 def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[str, Any]:
-    """Collect the ``config`` of the report and the diagnostics."""
+    """Collect the ``config`` of the report, but for the command."""
     group_name, groups = next(
         ((name, values) for name, values in table.text.items() if 2 <= len(set(values)) <= 12), (None, None)
     )
     are_names = len(set(table.row_labels)) == len(table.row_labels)
     numbers = [str(i + 1) for i in range(len(table.values))]
-    kept = ("file", "sha256", "seed", "versions", "notes", "created", "columns", "num_components")
-    return config["options"] | {
-        **{key: config[key] for key in kept if key in config},
+    return {
+        **config["options"],
+        **config,
         "row_labels": list(table.row_labels) if are_names else numbers,
         "groups": None if groups is None else list(groups),
         "group_name": group_name,
         "center": model.center_,
         "spread": model.spread_,
-        "max_num_integration_steps": 2**10 - 1,
+        "seconds": model.posterior_.attrs.get("sampling_seconds"),
     }
 
 

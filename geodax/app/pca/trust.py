@@ -109,9 +109,7 @@ def _write_sampler(report: Report, diagnosis: Diagnosis) -> None:
 def _panels(diagnosis: Diagnosis) -> dict[str, np.ndarray]:
     draws = diagnosis.draws
     panels = {f"scale of component {j + 1}": draws["scale"][..., j] for j in range(min(3, draws["scale"].shape[-1]))}
-    panels["noise"] = draws["noise"]
-    if "lp" in draws:
-        panels["log density"] = draws["lp"]
+    panels |= {"noise": draws["noise"], "log density": draws["lp"]}
     if "components.angle" in draws:
         panels["largest angle to the mean subspace (degrees)"] = np.degrees(draws["components.angle"][..., -1])
     if "components.column_cosine" in draws:

@@ -182,7 +182,6 @@ class MatrixLangevin(_OnStiefel):
         super().__init__(self.f.shape, chart, num_sweeps, validate_args)
 
     def invariants(self) -> tuple[Array, ...]:
-        """The singular values of ``f``."""
         return (jnp.linalg.svd(self.f, compute_uv=False),)
 
     def _distribution(self, f: Any) -> Any:
@@ -286,7 +285,6 @@ class MatrixBingham(_OnStiefel):
         super().__init__((*batch, a.shape[-1], b.shape[-1]), chart, num_sweeps, validate_args)
 
     def invariants(self) -> tuple[Array, ...]:
-        """The eigenvalues of ``a``, and the weights."""
         return jnp.linalg.eigvalsh(self.a), self.b
 
     def _distribution(self, a: Any, b: Any) -> Any:
