@@ -84,7 +84,7 @@ def test_everything_passed_in_is_escaped():
     report.callout("note", EVIL, EVIL)
     report.warnings([Finding("severe", EVIL, EVIL, EVIL)])
     report.table([[EVIL, EVIL]], [EVIL, EVIL], caption=EVIL)
-    report.figure(plots.interval_plot({EVIL: draws(x=())["x"]}, references={EVIL: 0.0}), EVIL, alt=EVIL)
+    report.figure(plots.interval_plot({EVIL: draws(x=())["x"]}), EVIL, alt=EVIL)
     page = report.html()
     elements = assert_stands_alone(page)
     assert "<script" not in page
@@ -369,7 +369,7 @@ def test_figures_can_be_read_on_a_phone():
     """At 400 pixels, less the margins of the page, all text of the version that is shown has 11 pixels."""
     report = Report("t")
     report.figure(plots.trace_plot(draws(x=(4,))), "c")
-    report.figure(plots.interval_plot(draws(x=(4,)), references={"a long name of a reference": 0.0}), "c")
+    report.figure(plots.interval_plot(draws(x=(4,))), "c")
     report.figure(reliability_plot(reliability(np.full((9, 2), 0.5), np.zeros(9, int))), "c")
     page = report.html()
     pictures = re.findall(r"<svg [^>]*>.*?</svg>", page, re.DOTALL)

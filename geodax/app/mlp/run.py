@@ -14,9 +14,9 @@ from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, sa
 from geodax.app.mlp.mixing import about_ensemble, judged_by_predictions
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.mlp.results import each_target, results
-from geodax.app.mlp.targets import better_likelihood
 from geodax.app.run_folder.files import number_text, write_rows
 from geodax.app.tables.assembly import about_missing
+from geodax.app.tables.codes import better_likelihood
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart, in_one_cell
 from geodax.app.tables.read import Table
