@@ -108,9 +108,6 @@ def exact_algorithm(
     sampler with a length that is adapted over all chains. ``settings`` are the arguments that identify checkpoints, and
     ``is_isokinetic`` says that the motion has constant speed (:mod:`geodax.mcmc.isokinetic`) instead of being
     Hamiltonian.
-
-    Raises TypeError if the density is not a function, or ``manifold`` is not a manifold, and ValueError for a step size
-    or acceptance rate out of range, or a flow that is not exact.
     """
     geometry = as_manifold(name, manifold)
     check_arguments(name, logdensity_fn, geometry, target_acceptance_rate, is_isokinetic=is_isokinetic)

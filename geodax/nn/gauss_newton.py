@@ -108,10 +108,7 @@ class Taps:
         return [output_zeros(node) for node in layers_at(network, self.places)]
 
     def are_last(self, network: PyTree, x: PyTree) -> list[bool]:
-        """Return which layers' outputs are the network's; x is a batch.
-
-        Raises ValueError if a layer is not called, or called several times.
-        """
+        """Return which layers' outputs are the network's; x is a batch."""
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x)
         require_one_call(self.owner, network, self.places, lambda network, x: network(x), row)
         are_last: list[bool] = []

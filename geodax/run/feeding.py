@@ -80,11 +80,7 @@ class Feed(NamedTuple):
 
 
 def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
-    """Return the feed for an algorithm, None for one without batches; ``num_data`` is 0 where the target's is unknown.
-
-    Raises TypeError for batches of another type, and ValueError unless the algorithm takes batches of the target's data
-    and there are some, or takes none and there are none.
-    """
+    """Return the feed for an algorithm, None for one without batches; ``num_data`` is 0 where the target has none."""
     if num_batches == 0:
         if batches is not None:
             raise ValueError(

@@ -55,10 +55,7 @@ class StepFeed(NamedTuple):
 
 
 def make_step_feed(data: PyTree, batch_size: int | None, num_data: int | None) -> StepFeed:
-    """Return the feed of a fit from arrays, or batches of :mod:`geodax.data`; ``num_data`` is for streams.
-
-    Raises TypeError or ValueError if the data are neither, or the numbers do not fit.
-    """
+    """Return the feed of a fit from arrays, or batches of :mod:`geodax.data`; ``num_data`` is for streams."""
     is_stream = isinstance(data, Stream)
     if batch_size is not None and (is_stream or isinstance(data, Batches)):
         raise ValueError(

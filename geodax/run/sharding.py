@@ -132,10 +132,7 @@ def as_mesh(
 
 
 def device_list(owner: str, devices: Devices) -> list[Any]:
-    """Return the devices of an argument: a number (the first ones of each process), ``"all"``, devices, or a mesh.
-
-    Raises ValueError if there are too few or none, or the processes cannot have equally many.
-    """
+    """Return the devices of an argument: a number (the first ones of each process), ``"all"``, devices, or a mesh."""
     if isinstance(devices, Mesh):
         return list(devices.devices.ravel())
     available = jax.devices()
@@ -168,10 +165,7 @@ def device_list(owner: str, devices: Devices) -> list[Any]:
 
 
 def most_that_divide(owner: str, num_chains: int, devices: Sequence[Any]) -> list[Any]:
-    """Choose as many devices as divide the number of chains, equally many from each process.
-
-    Raises ValueError if the chains cannot be divided evenly among the processes.
-    """
+    """Choose as many devices as divide the number of chains, equally many from each process."""
     processes = jax.process_count()
     count = max((k for k in range(processes, len(devices) + 1, processes) if num_chains % k == 0), default=0)
     if count == 0:

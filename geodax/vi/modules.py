@@ -116,10 +116,7 @@ class Rows(eqx.Module):
         return _replace(self.network, self.key, drawn)(x)
 
     def rows(self, x: Array) -> Array:
-        """Return the outputs for the rows of x, with different weights for each row.
-
-        Raises ValueError if a module that draws its output at one input is applied several times to a row.
-        """
+        """Return the outputs for the rows of x, with different weights for each row."""
         keys = jax.random.split(self.key, self.num_shares * x.shape[0])
         if self.share is not None:
             keys = jax.lax.dynamic_slice_in_dim(keys, self.share * x.shape[0], x.shape[0])
@@ -133,10 +130,7 @@ class Rows(eqx.Module):
         return jax.vmap(lambda key, row: _replace(self.network, key, drawn)(row))(keys, x)
 
     def jointly(self, x: Array, apply: Callable[[Any, Array], Any]) -> Any:
-        """Return ``apply(network, x)`` with the same weights for all rows of x, as one function.
-
-        Raises ValueError if a module that has no weights to draw is called several times.
-        """
+        """Return ``apply(network, x)`` with the same weights for all rows of x, as one function."""
         if _has_joint(self.network):
             _require_one_use(self.network, _uses(self.network, apply, x), is_function=True)
         return apply(_replace(self.network, self.key, lambda _, node, key: node.fixed(key)), x)

@@ -76,10 +76,7 @@ def same_positions(owner: str, network: PyTree) -> Callable[[PyTree], None]:
 
 
 def are_points(position: Position, points: Sequence[str]) -> list[bool]:
-    """Return which leaves of a position have a path that matches one of some shell patterns.
-
-    Raises ValueError for a pattern without a match, but for parameters of likelihoods.
-    """
+    """Return which leaves of a position have a path that matches one of some shell patterns."""
     names = _tree.leaf_names(position)
     for pattern in points:
         if pattern not in (NOISE, SPACINGS) and not any(fnmatch.fnmatchcase(name, pattern) for name in names):

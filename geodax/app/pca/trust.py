@@ -48,7 +48,9 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
             [
                 _with_ordinal(row.name),
                 *(rounded(v) for v in (row.mean, row.sd, row.quantile_5, row.quantile_50, row.quantile_95)),
-                *_convergence(row),
+                _three_digits(row.rhat),
+                _whole(row.ess_bulk),
+                _whole(row.ess_tail),
             ]
             for row in chosen
         ],
@@ -132,10 +134,6 @@ def _worst_of(rows: list[SummaryRow]) -> list[str]:
         _whole(extreme(rows, "ess_bulk")),
         _whole(extreme(rows, "ess_tail")),
     ]
-
-
-def _convergence(row: SummaryRow) -> list[str]:
-    return [_three_digits(row.rhat), _whole(row.ess_bulk), _whole(row.ess_tail)]
 
 
 def _three_digits(value: float) -> str:

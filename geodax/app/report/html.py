@@ -95,7 +95,7 @@ class Report:
                     f"Report.table: expected {len(header)} cells per row, as in the header, found "
                     f"{len(row)} in {list(row)!r:.80}. Pad the row with empty strings."
                 )
-        shown = [[_cell(cell) for cell in row] for row in rows[:most_rows]]
+        shown = [[rounded(x, 4) if isinstance(x, float) else str(x) for x in row] for row in rows[:most_rows]]
         self._add(
             "table",
             number=self._count("table") + 1,
@@ -159,10 +159,6 @@ def _inline(text: str) -> Markup:
     # no line break within an interval or before a percent sign
     text = re.sub(r"(?<=\d) (\[[−\d.]+,) ([−\d.]+\])", "\u00a0\\1\u00a0\\2", text)
     return Markup(re.sub(r"(?<=[\d\]]) (?=%)|(?<=±) (?=\d)|(?<=&[gl]t;) (?=\d)", "\u00a0", text))
-
-
-def _cell(cell: object) -> str:
-    return rounded(cell, 4) if isinstance(cell, float) else str(cell)
 
 
 def _reads_as_text(cell: str) -> bool:

@@ -53,7 +53,7 @@ def trace_plot(draws: Mapping[str, np.ndarray], *, is_divergent: np.ndarray | No
     for ax, (name, values) in zip(axes, panels, strict=True):
         step = max(1, math.ceil(values.shape[1] / _MOST_POINTS))
         iterations = np.arange(1, values.shape[1] + 1)[::step]
-        for chain, line in enumerate(_finite_or_nan(values)[:, ::step]):
+        for chain, line in enumerate(np.where(np.isfinite(values), values, np.nan)[:, ::step]):
             colour = SERIES[chain % len(SERIES)]
             ax.plot(iterations, line, color=colour, linewidth=0.7, alpha=0.8)
         if is_divergent is not None and is_divergent.any():
@@ -176,11 +176,6 @@ def _scalars(draws: Mapping[str, np.ndarray], most: int) -> list[tuple[str, np.n
     found: list[tuple[str, np.ndarray]] = []
     for name, values in draws.items():
         values = np.asarray(values)
-        if values.ndim < 2 or values.dtype.kind not in "biuf":
-            raise ValueError(
-                f"Expected real draws of shape (chain, draw, ...) for {name!r}, found {values.dtype} of shape "
-                f"{values.shape}. Give a single chain a leading axis; plot real and imaginary parts separately."
-            )
         shape = values.shape[2:]
         columns = values.reshape(*values.shape[:2], -1)[..., : most - len(found)]
         names = row_names(name, shape) if math.prod(shape) <= most else _first_names(name, shape, most)
@@ -201,7 +196,3 @@ def _effective_draws(ranks: np.ndarray) -> float:
         return float(num_draws)
     alone = np.array([ess(chain[None], method="identity") for chain in ranks])
     return float(np.clip(alone, 1, num_draws).mean())
-
-
-def _finite_or_nan(values: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(values), values, np.nan)

@@ -38,10 +38,7 @@ class Separated(NamedTuple):
 
 
 def separated(function: Callable[..., PyTree], *args: PyTree) -> Separated:
-    """Separate a function of pytrees of arrays, for arguments like these, from the arrays that it holds.
-
-    Raises TypeError if the data are traced.
-    """
+    """Separate a function of pytrees of arrays, for arguments like these, from the arrays that it holds."""
     leaves, structure = jax.tree.flatten(args)
     result: list[Any] = []
 
