@@ -236,15 +236,6 @@ def draw_cells(key: PRNGKey, theta: PPCAParameters, data: Float[Array, "rows n"]
     return jnp.where(jnp.isnan(data), jnp.asarray(filled), data)
 
 
-def simulate(key: PRNGKey, theta: PPCAParameters, num_rows: int) -> Float[Array, "rows n"]:
-    """Draw rows from the model."""
-    n, p = theta.components.shape
-    key_score, key_noise = jax.random.split(key)
-    scores = theta.scale[None, :] * jax.random.normal(key_score, (num_rows, p), theta.mean.dtype)
-    noise = theta.noise * jax.random.normal(key_noise, (num_rows, n), theta.mean.dtype)
-    return jnp.asarray(theta.mean[None, :] + scores @ theta.components.T + noise)
-
-
 class StartingScales(NamedTuple):
     """Scales and noise of the classical solution, in the coordinates of the sampler."""
 
