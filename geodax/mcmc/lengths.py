@@ -70,11 +70,7 @@ class AdaptedLength(NamedTuple):
 
 
 def initial_length(position: Position) -> AdaptedLength:
-    """Return a length of a single step, until warm-up finds a better one.
-
-    Args:
-        position: Initial position of the chain.
-    """
+    """Return a length of a single step, until warm-up finds a better one."""
     zero = jnp.zeros((), _tree.real_dtype(position))
     return AdaptedLength(zero, jnp.zeros((), jnp.int32), position, JumpMoments(zero, zero, zero, zero))
 

@@ -99,7 +99,6 @@ class _Mark(NamedTuple):
     """What the turning criterion needs of a point of a subtree.
 
     Attributes:
-        velocity: Its velocity.
         offset: Sum of the velocities up to it less half its own; the chord from one point to another is the difference.
     """
 
@@ -133,12 +132,7 @@ class _Tree(NamedTuple):
 
     Attributes:
         ends: Its first and its last point in time.
-        draw: A draw from its points.
-        velocity_sum: Sum of the velocities of its points.
-        log_weight: Logarithm of the sum of their weights.
         acceptance_sum: Sum of the acceptance probabilities of the steps taken.
-        is_turning: Whether it ends with a turn.
-        is_diverging: Whether it ends with a divergence.
         open_pieces: Room for those of a subtree, so that no doubling clears it.
     """
 

@@ -27,7 +27,6 @@ class Cut(NamedTuple):
 
     Attributes:
         log_cosine: Logarithms of the cosines if the interval does not extend beyond a right angle.
-        log_slope: Logarithms of the derivatives of the angles.
     """
 
     cosine: Float[Array, " k"]

@@ -24,13 +24,7 @@ _USUAL = {0.0, 0.5, 1.0, 2.0}  # numbers that formulas have
 
 
 class Separated(NamedTuple):
-    """A function of arrays, separated into a program and its data.
-
-    Attributes:
-        call: ``call(data, *args)`` is the function's result; it holds no data itself.
-        data: Arrays.
-        result: Shapes and types of the result.
-    """
+    """A function of arrays, ``call(data, *args)``, with its data, and the shapes and types of its result."""
 
     call: Callable[..., PyTree]
     data: tuple[Array, ...]
