@@ -84,7 +84,7 @@ def test_everything_passed_in_is_escaped():
     report.callout("note", EVIL, EVIL)
     report.warnings([Finding("severe", EVIL, EVIL, EVIL)])
     report.table([[EVIL, EVIL]], [EVIL, EVIL], caption=EVIL)
-    report.figure(plots.interval_plot({EVIL: draws(x=())["x"]}), EVIL, alt=EVIL)
+    report.figure(plots.interval_plot({EVIL: draws(x=())["x"]}), EVIL)
     page = report.html()
     elements = assert_stands_alone(page)
     assert "<script" not in page

@@ -20,6 +20,7 @@ from geodax.app.report.drawing import (
     WIDTH,
     draw_intervals,
     finish,
+    legend,
     logarithmic,
     new_figure,
     short,
@@ -60,15 +61,7 @@ def scale_figure(
     right.tick_params(axis="y", labelleft=False)  # beside each other; a phone shows them
     right.set_xlim(left=0)
     right.set_xlabel("fraction of the total variance, in\u00a0%", fontsize=9, color=INK)
-    figure.legend(
-        [line, dotted],
-        ["noise (band: 90 % interval)", "limit of detection"],
-        loc="outside upper left",
-        ncols=2,
-        frameon=False,
-        fontsize=8,
-        labelcolor=INK,
-    )
+    legend(figure, [line, dotted], ["noise (band: 90 % interval)", "limit of detection"], 2, "left")
     return finish(figure)
 
 
@@ -227,15 +220,7 @@ def score_figure(
             )[0]
             for i in range(len(group_names))
         ]
-        figure.legend(
-            handles,
-            [short(name, 22) for name in group_names],
-            loc="outside upper left",
-            ncols=min(4, len(group_names)),
-            frameon=False,
-            fontsize=8,
-            labelcolor=INK,
-        )
+        legend(figure, handles, [short(name, 22) for name in group_names], min(4, len(group_names)), "left")
     return finish(figure)
 
 

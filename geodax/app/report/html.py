@@ -107,13 +107,13 @@ class Report:
             caption=caption,
         )
 
-    def figure(self, figure: Any, caption: str, *, alt: str = "") -> None:
+    def figure(self, figure: Any, caption: str) -> None:
         """Write a matplotlib figure; one that is too wide for a phone is drawn a second time for narrow pages.
 
         The figure has the style of :mod:`geodax.app.report.drawing`; the call changes its size and layout. The caption
-        says what it shows and how to read it, and is its alternative text by default.
+        says what it shows and how to read it, and is its alternative text.
         """
-        number, words = self._count("figure") + 1, _printable(alt or caption)
+        number, words = self._count("figure") + 1, _printable(caption)
         pictures = [svg(figure, f"{number}", words, kind="wide" if is_wide(figure) else "")]
         if is_wide(figure):
             pictures.append(svg(narrowed(figure), f"{number} narrow", words, kind="narrow"))

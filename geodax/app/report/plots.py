@@ -28,6 +28,7 @@ from geodax.app.report.drawing import (
     draw_intervals,
     finish,
     grid,
+    logarithmic,
     new_figure,
     say,
     short,
@@ -124,6 +125,24 @@ def interval_plot(draws: Mapping[str, np.ndarray]) -> Figure:
     ax = styled(figure.add_subplot())
     draw_intervals(ax, [name for name, _ in rows], [values.ravel() for _, values in rows])
     ax.set_xlabel("value", fontsize=NORMAL, color=INK)
+    return finish(figure)
+
+
+def predicted_figure(
+    centre: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str, *, is_log: bool = False
+) -> Figure:
+    """Plot observed values y against predicted means or medians, with lower and upper ends of intervals."""
+    low, high = interval
+    figure = new_figure(WIDTH, 3.9)
+    ax = styled(figure.add_subplot())
+    ax.vlines(centre, low, high, color=SERIES[0], alpha=0.25, linewidth=0.8)
+    ax.plot(centre, y, ".", color=SERIES[0], markersize=5, markeredgewidth=0)
+    ends = [min(centre.min(), y.min()), max(centre.max(), y.max())]
+    ax.plot(ends, ends, ":", color=INK, linewidth=0.9)
+    ax.set_xlabel(f"predicted {short(target)}", fontsize=NORMAL, color=INK)
+    ax.set_ylabel(f"observed {short(target)}", fontsize=NORMAL, color=INK)
+    if is_log:
+        logarithmic(ax, "xy")
     return finish(figure)
 
 
