@@ -232,11 +232,6 @@ def test_figures_of_many_variables_are_bounded(plot):
     assert len(report.html()) < 600_000
 
 
-def test_complex_draws_are_refused_with_the_way_out():
-    with pytest.raises(ValueError, match="real and imaginary parts separately"):
-        plots.trace_plot({"x": np.zeros((2, 10), complex)})
-
-
 @pytest.mark.parametrize("energy", [np.zeros((2, 50)), np.full((1, 5), np.nan), np.ones((3, 1))])
 def test_energies_of_any_kind_are_drawn(energy):
     report = Report("t")
