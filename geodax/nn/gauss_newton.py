@@ -33,10 +33,7 @@ from geodax.vi.stand_ins import AbstractStandIn
 class Block(eqx.Module):
     """A positive semi-definite matrix over o x i parameters, in an eigenbasis that is a Kronecker product.
 
-    Attributes:
-        values: Eigenvalues.
-        left: Orthogonal matrix for the rows; None for the identity.
-        right: Orthogonal matrix for the columns; None for the identity.
+    The orthogonal matrices for the rows, ``left``, and the columns, ``right``, are None for the identity.
     """
 
     values: Float[Array, "o i"]

@@ -253,12 +253,7 @@ class MeanFieldConv2d(AbstractVariational):
 
 
 class DrawnLinear(Sized):
-    """A dense layer with drawn weights.
-
-    Attributes:
-        weight: out x in.
-        bias: out, or None.
-    """
+    """A dense layer with drawn weights."""
 
     weight: Float[Array, "out in"]
     bias: Float[Array, " out"] | None

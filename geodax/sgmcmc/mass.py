@@ -13,11 +13,7 @@ from geodax.sgmcmc.metrics.base import require_real
 
 
 class Mass(NamedTuple):
-    """The geometry of a sampler. Momenta of Euclidean leaves are in units of the square root of the metric.
-
-    Attributes:
-        metric: One of :mod:`geodax.metrics`, or None for the identity.
-    """
+    """The geometry of a sampler. Momenta of Euclidean leaves are in units of the square root of the metric, if any."""
 
     metric: Any
     manifold: AbstractManifold

@@ -60,12 +60,7 @@ class UnitNetworkPrior(NamedTuple):
 
 
 class UnitNetworkForm(NamedTuple):
-    """The parametrisation.
-
-    Attributes:
-        weights: ``"unit"`` or ``"free"``.
-        bias: ``"joint"`` or ``"separate"``.
-    """
+    """The parametrisation: ``"unit"`` or ``"free"`` weights, a ``"joint"`` or ``"separate"`` bias."""
 
     weights: Weights = "unit"
     bias: Bias = "joint"
