@@ -27,7 +27,7 @@ class SamplingRun(Run):
     """Current state of a run, and the sums for its progress reports.
 
     Attributes:
-        warmup_steps: The same during warm-up.
+        warmup_steps: Number of integration steps during warm-up, of all chains.
         acceptance: Sum of the acceptance rates of a phase, averaged over chains.
         averaged: Number of iterations in that sum.
     """

@@ -34,7 +34,7 @@ class Split:
 
     Attributes:
         mesh: The mesh, with an axis ``"chain"``, perhaps ``"data"``, and those over which the position is split.
-        specs: The axes of the mesh over which their axes are split.
+        specs: The axes of the mesh over which the axes of the leaves are split.
     """
 
     mesh: Mesh

@@ -30,7 +30,7 @@ class Control(NamedTuple):
     """The control variates of a target.
 
     Attributes:
-        slope: Gradient of the log likelihood of all data there.
+        slope: Gradient of the log likelihood of all data at the centre.
         total: The log likelihood of all data there.
         logdensity: ``(position, batch) -> scalar``, an estimate of the log likelihood of all data.
     """

@@ -62,8 +62,8 @@ class Observations(NamedTuple):
     """Sufficient statistics of the complete rows, and the incomplete rows themselves.
 
     Attributes:
-        scatter: Their centred sum of squares and products, n x n; with fewer rows than n, the centred rows F
-            themselves, so that it is F^T F.
+        scatter: Centred sum of squares and products of the complete rows, n x n; with fewer of them than n, the centred
+            rows F themselves, so that it is F^T F.
         rows: The incomplete rows; missing cells hold zero.
         patterns: The distinct patterns of observed cells in the incomplete rows.
         pattern_of_row: Index of the pattern of each incomplete row.
