@@ -74,23 +74,9 @@ def number(
     above: float = -math.inf,
     below: float = math.inf,
 ) -> float:
-    """Return a finite number within bounds, as a Python float.
+    """Return a finite number within bounds, as a Python float; ``above`` and ``below`` are exclusive.
 
-    Args:
-        owner: Function or class that the message names.
-        name: The argument.
-        value: A number, or an array with one entry and no axis.
-        least: Smallest allowed value.
-        most: Largest allowed value.
-        above: Exclusive lower bound.
-        below: Exclusive upper bound.
-
-    Returns:
-        A Python float.
-
-    Raises:
-        TypeError: If the value is not a number.
-        ValueError: If it is non-finite or out of bounds.
+    The value may be an array with one entry and no axis. Raises TypeError if it is not a number.
     """
     untraced(owner, name, value)
     is_number = isinstance(value, int | float | np.number | np.ndarray | jax.Array) and not isinstance(value, bool)
@@ -123,11 +109,7 @@ def chosen(owner: str, name: str, value: Any, known: Sequence[str]) -> str:
 
 
 def arguments(owner: str, name: str, value: Any) -> None:
-    """Require a tuple of arguments, since an array or a list of rows would be unpacked.
-
-    Raises:
-        TypeError: Otherwise.
-    """
+    """Raise TypeError unless it is a tuple of arguments, since an array or a list of rows would be unpacked."""
     if not isinstance(value, tuple):
         raise TypeError(f"{owner}: {name} must be a tuple of arguments such as (x, y), found {described(value)}.")
 
@@ -185,21 +167,10 @@ def image(owner: str, value: Any, channels: int) -> Array:
 
 
 def array(owner: str, name: str, value: Any, *, kinds: str = "floating-point", half: bool = True) -> Array:
-    """Return a JAX array of numbers.
+    """Return a JAX array of numbers; integers and bools become floats.
 
-    Args:
-        owner: Function or class that the message names.
-        name: The argument.
-        value: The argument's value; integers and bools become floats.
-        kinds: ``"floating-point"``, or ``"floating-point or complex"``.
-        half: Whether half precision is allowed; LAPACK's linear algebra does not support it.
-
-    Returns:
-        The array.
-
-    Raises:
-        TypeError: If the value is not an array of numbers, or has half precision where that is not allowed.
-        ValueError: If it has masked entries.
+    Kinds are ``"floating-point"`` or ``"floating-point or complex"``; linear algebra of LAPACK does not support half
+    precision. Raises TypeError for anything else, and ValueError for masked entries.
     """
     if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         x = value
@@ -215,11 +186,7 @@ def array(owner: str, name: str, value: Any, *, kinds: str = "floating-point", h
 
 
 def one_variable(owner: str, value: Any) -> None:
-    """Require an array, or what becomes one, and no data set or DataTree with several of them.
-
-    Raises:
-        TypeError: Otherwise.
-    """
+    """Raise TypeError unless it is or becomes one array, instead of a data set or DataTree with several."""
     if hasattr(value, "data_vars"):
         raise TypeError(
             f"{owner}: expected one variable, found {described(value)}. Pass one by its name, such as "
@@ -228,12 +195,7 @@ def one_variable(owner: str, value: Any) -> None:
 
 
 def plain(owner: str, name: str, value: Any) -> np.ndarray:
-    """Return a NumPy array of numbers in native byte order.
-
-    Raises:
-        TypeError: If the value holds anything else than numbers.
-        ValueError: If it has masked entries.
-    """
+    """Return a NumPy array of numbers in native byte order; ValueError if entries are masked, TypeError for others."""
     if np.ma.is_masked(value):
         raise ValueError(f"{owner}: {name} has masked entries. Fill them, or leave their rows out.")
     one_variable(owner, value)

@@ -9,17 +9,9 @@ from pathlib import Path
 
 
 def open_own(path: Path, flags: int) -> int:
-    """Open a file that geodax writes.
+    """Open a file that geodax writes, with flags of ``os.open``, unless it is a symbolic link (OSError).
 
-    Args:
-        path: The file.
-        flags: As for ``os.open``.
-
-    Returns:
-        The descriptor, which child processes do not inherit.
-
-    Raises:
-        OSError: If the file is a symbolic link.
+    Child processes do not inherit the descriptor.
     """
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
 
@@ -34,16 +26,9 @@ def links_in(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Write a temporary file that replaces ``path`` when the block ends without an error.
+    """Yield a path, with the suffix of ``path``, that replaces it when the block ends without an error.
 
-    Args:
-        path: The file to replace or to create.
-
-    Yields:
-        The path to write, with the same suffix.
-
-    Raises:
-        OSError: If the file cannot be written. The error names ``path``, which stays unchanged.
+    If the file cannot be written, the OSError names ``path``, which stays unchanged.
     """
     partial = path.with_name(f".geodax-{secrets.token_hex(8)}{path.suffix}")
     try:
@@ -60,12 +45,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def named(path: Path, partial: Path | None = None) -> Iterator[None]:
-    """Add the file's name to an OSError that lacks it, such as that of a full disk.
-
-    Args:
-        path: The file.
-        partial: The temporary file that is written for it.
-    """
+    """Add the name of a file, or its partial one, to an OSError that lacks it, such as that of a full disk."""
     try:
         yield
     except OSError as error:

@@ -12,13 +12,8 @@ from typing import Any
 def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
     """Make the ``__getattr__`` of a package (PEP 562), and set its ``__dir__``: names, or modules if it has no names.
 
-    Args:
-        package: ``__name__`` of the package.
-        places: For each name, the submodule that defines it, or that has this name itself; relative to the package,
-            so that one that begins with a point is beside it.
-
-    Returns:
-        The function.
+    Places are, for each name, the submodule that defines it, or that has this name itself; relative to the package, so
+    that one that begins with a point is beside it.
     """
 
     def get(name: str) -> Any:

@@ -7,12 +7,7 @@ from scipy.special import ndtr, ndtri
 
 
 class Normal(NamedTuple):
-    """Normal distributions with the same methods as ``scipy.stats.norm(means, deviations)``.
-
-    Attributes:
-        means: Their means.
-        deviations: Their standard deviations, of the same shape.
-    """
+    """Normal distributions with the same methods as ``scipy.stats.norm(means, deviations)``."""
 
     means: np.ndarray
     deviations: np.ndarray

@@ -34,17 +34,10 @@ _SMALL = 2048  # smaller leaves use JAX's generator
 
 
 def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
-    """Draw standard normal noise with the structure of a pytree.
+    """Draw standard normal noise with the structure of a pytree of floating-point or complex arrays.
 
     The real and imaginary parts of complex leaves each have variance one. The noise is independent across keys, leaves
     and entries.
-
-    Args:
-        key: A PRNG key.
-        like: Floating-point or complex arrays.
-
-    Returns:
-        The noise.
     """
 
     def draw(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -67,15 +60,7 @@ def log_uniform(key: PRNGKey, dtype: Any) -> Scalar:
 
 
 def random_signs(key: PRNGKey, like: PyTree) -> PyTree:
-    """Draw independent signs, 1 or -1 with equal probability, with the structure of a pytree.
-
-    Args:
-        key: A PRNG key.
-        like: Floating-point arrays.
-
-    Returns:
-        The signs, in the dtypes of the arrays.
-    """
+    """Draw independent signs, 1 or -1 with equal probability, with the structure and dtypes of a pytree."""
 
     def draw(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
         if math.prod(shape) < _SMALL:

@@ -142,24 +142,11 @@ def complete_prefix(
 ) -> PyTree:
     """Complete a prefix tree so that it covers every part of a position.
 
-    Args:
-        prefix: Dicts, lists and tuples with nodes as leaves. None means ``missing``, or nothing where the position has
-            no leaves.
-        position: The tree that the prefix belongs to.
-        is_node: Whether an object is a node.
-        missing: The value where the prefix has nothing.
-        owner: Owner of the prefix, for messages.
-        whole: Name of the prefix, for messages.
-        kind: Name of its nodes, for messages.
-        path: Current path, for messages.
+    The prefix is dicts, lists and tuples with nodes as leaves; None means ``missing``, or nothing where the position
+    has no leaves. Messages name its owner, ``whole`` (itself), ``kind`` (its nodes) and the path.
 
-    Returns:
-        A tree like the position with a node, or ``missing``, for every part of it.
-
-    Raises:
-        ValueError: If the prefix does not match the position.
-        TypeError: If the prefix has anything other than nodes as leaves, or a mapping in the position is a pytree node
-            without named entries.
+    Raises ValueError if it does not match the position, TypeError if it has anything other than nodes as leaves, or a
+    mapping in the position is a pytree node without named entries.
     """
     where, below = path or "the position", f"{path}." if path else ""
     complete = functools.partial(complete_prefix, is_node=is_node, missing=missing, owner=owner, whole=whole, kind=kind)

@@ -23,15 +23,7 @@ _FORM: contextvars.ContextVar[Callable[[str, Any], str]] = contextvars.ContextVa
 
 
 def argument(name: str, value: Any = UNSET) -> str:
-    """Return the name of an argument, with its value if one is given.
-
-    Args:
-        name: The name in Python.
-        value: The value.
-
-    Returns:
-        Such as ``num_warmup`` or ``inference='mcmc'``, or the front end's form of it.
-    """
+    """Return the name of an argument, with its value if one is given, as in Python or in the front end's form."""
     return _FORM.get()(name, value)
 
 
@@ -42,11 +34,7 @@ def in_python(text: str, otherwise: str = "") -> str:
 
 @contextlib.contextmanager
 def named_by(form: Callable[[str, Any], str]) -> Iterator[None]:
-    """Let a front end name the arguments in messages.
-
-    Args:
-        form: Function of a name and a value, or :data:`UNSET`, that returns what :func:`argument` returns.
-    """
+    """Let a front end name the arguments in messages, by a function with the arguments of :func:`argument`."""
     token = _FORM.set(form)
     try:
         yield

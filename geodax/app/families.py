@@ -276,11 +276,7 @@ def unused(options: Any) -> list[str]:
 
 @functools.cache
 def run_kind(name: str) -> "AbstractRunKind":
-    """Return the run kind of a model, imported on first use.
-
-    Args:
-        name: A name in :data:`FAMILIES`.
-    """
+    """Return the run kind of a model in :data:`FAMILIES`, imported on first use."""
     module, kind = FAMILIES[name].place
     return getattr(importlib.import_module(f"geodax.app.{module}"), kind)()
 

@@ -59,14 +59,9 @@ class Part(eqx.Module):
 def mean_over_parts(function: Callable[..., T], batch: PyTree, *positions: PyTree) -> T:
     """Return ``function(batch, *positions)``; for a :class:`Part`, the mean of the function over the devices' parts.
 
-    Args:
-        function: Maps a batch, or this device's part, and positions to a pytree of arrays, each an estimate that
-            averages over examples. :func:`own_examples` returns the examples, :func:`whole` an undivided position.
-        batch: A batch or a part of one.
-        positions: Pytrees with the structure of the position.
-
-    Returns:
-        The mean, equal on all participating devices.
+    The function maps a batch, or this device's part, and positions, trees with the structure of the position, to a
+    pytree of arrays, each an estimate that averages over examples. :func:`own_examples` returns the examples,
+    :func:`whole` an undivided position. The mean is equal on all participating devices.
     """
     with _precision_for(batch):
         return _mean(lambda *args: (function(*args), ()), batch, positions, 0)[0]
@@ -77,15 +72,9 @@ def gradients_over_parts(
 ) -> tuple[T, tuple[PyTree, ...]]:
     """Like :func:`mean_over_parts`, for a function that also returns a gradient for each position.
 
-    Args:
-        function: Maps a batch, positions and what is given to estimates and a tuple of gradients, those of
-            :func:`value_and_gradient` or :func:`gradient_and_aux`.
-        batch: A batch or a part of one.
-        positions: Pytrees with the structure of the position.
-        given: Other arrays that the function needs; it must not capture traced ones.
-
-    Returns:
-        The means; gradients are split like the position.
+    The function also takes what is ``given``, since it must not capture traced arrays, and returns estimates and a
+    tuple of gradients, those of :func:`value_and_gradient` or :func:`gradient_and_aux`. The gradients are split like
+    the position.
     """
     with _precision_for(batch):
         return _mean(function, batch, positions, len(positions), given)
@@ -136,16 +125,9 @@ def over_rows(
 ) -> tuple[T, PyTree]:
     """Like :func:`mean_over_parts`, with arrays and results that are split by their first axis.
 
-    Args:
-        function: Maps a batch, arrays and what is given to estimates and a tree of further ones. It must not capture
-            traced arrays; :func:`whole` gathers the arrays.
-        batch: A batch or a part of one.
-        arrays: Arrays that are split over the model axes where these divide their first axis.
-        like: Arrays with the shapes of the further estimates.
-        *given: Other arrays that the function needs.
-
-    Returns:
-        The means; those of the further estimates are split like the arrays.
+    The function maps a batch, arrays and what is given, since it must not capture traced arrays, to estimates and a
+    tree of further ones, of the shapes of ``like``. The arrays are split over the model axes where these divide their
+    first axis, as are the further estimates; :func:`whole` gathers them.
     """
     if not isinstance(batch, Part) or not batch.model_axes:
         return mean_over_parts(lambda part: function(part, arrays, *given), batch)

@@ -23,14 +23,7 @@ from geodax.data.minibatches import Batches, Stream
 
 
 class Column:
-    """One array stored in several files.
-
-    Args:
-        files: ``.npy`` files in order.
-
-    Raises:
-        DataError: If a file cannot be read, or the files do not match.
-    """
+    """One array in several ``.npy`` files, in their order; DataError if one cannot be read, or they do not match."""
 
     def __init__(self, files: list[Path]):
         try:

@@ -230,8 +230,7 @@ def rhat_bounds(
 ) -> tuple[Float[np.ndarray, " number"], Float[np.ndarray, " number"]]:
     """The bound for each R-hat, such that the maximum over all exceeds it at most once in a hundred checks.
 
-    Returns:
-        The bounds, and those that more of the values may reach by chance, as the effective draws are few.
+    Beside the bounds, there are those that more of the values may reach by chance, as the effective draws are few.
     """
     false_alarms = _FALSE_ALARMS / (2 * max(1, int(np.isfinite(rhats).sum())))  # each is the maximum of two
     if num_superchains is not None:

@@ -23,11 +23,9 @@ class FallingAcceptance(NamedTuple):
     """The number with which the acceptance rate falls most.
 
     Attributes:
-        name: Its name.
         correlation: Rank correlation of the acceptance rate with the number before the step, in absolute value.
         end: "lowest" or "highest": the end at which proposals are rejected.
         at_end: Mean acceptance rate from the 5 % of draws at that end.
-        elsewhere: Mean acceptance rate from the others.
     """
 
     name: str

@@ -54,15 +54,11 @@ def propose_von_mises_fisher(
 ) -> tuple[Float[Array, "n"], Scalar, Scalar]:
     """Propose from the envelope of the density ``exp(f^T x)`` of the unit vectors orthogonal to ``basis``.
 
-    Args:
-        key: A PRNG key.
-        f: Mean direction times concentration; its part in the span of ``basis`` is ignored.
-        basis: Columns that are orthonormal or zero; no columns for the whole sphere.
-        freedom: ``n`` minus the number of non-zero columns, at least 1.
+    The columns of the basis are orthonormal or zero, and ``f``, of which the part in their span is ignored, is the mean
+    direction times the concentration. ``freedom`` is ``n`` minus the number of non-zero columns, at least 1.
 
-    Returns:
-        The proposal, the logarithm of its acceptance probability, and the concentration, the norm of the part of
-        ``f`` orthogonal to ``basis``.
+    Returns the proposal, the logarithm of its acceptance probability, and the concentration, the norm of the part of
+    ``f`` orthogonal to ``basis``.
     """
     n = f.shape[0]
     axis = jnp.argmin(jnp.sum(basis * basis, axis=1))

@@ -69,16 +69,9 @@ class AbstractFlow(eqx.Module):
         *,
         metric: str,
     ) -> tuple[Inexact[Array, "*batch n p"], Inexact[Array, "*batch n p"]]:
-        """Move position and momentum.
+        """Move position and momentum, the ambient representative of a covector at ``x``, over the time ``t``.
 
-        Args:
-            x: Orthonormal matrices.
-            r: Momentum, the ambient representative of a covector at ``x``.
-            t: Time, a real scalar in the dtype of ``x``.
-            metric: ``"canonical"``, ``"embedded"`` or ``"literal"``, which moves like the canonical one.
-
-        Returns:
-            The position and the momentum after time ``t``.
+        Metrics are ``"canonical"``, ``"embedded"`` or ``"literal"``, which moves like the canonical one.
         """
 
 

@@ -13,18 +13,12 @@ from geodax.geometry.rejection import MAX_PROPOSALS, Proposal, first_accepted
 def propose_langevin(f: Float[Array, "n q"], basis: Float[Array, "n k"], freedom: int) -> Proposal:
     """Build proposals for the density ``exp(tr(f^T x))`` of orthonormal matrices orthogonal to ``basis``.
 
-    In coordinates in which the columns of ``f`` are orthogonal, each column of ``x`` is proposed from the envelope
-    of its von Mises-Fisher distribution given the previous columns (Hoff 2009, section 3.1, with Wood's envelopes
-    instead of the distributions themselves, which avoids nested loops and Bessel functions). The constants of the
-    envelopes depend on the previous columns, and are largest for the unprojected columns of ``f``.
+    In coordinates in which the columns of ``f`` are orthogonal, each column of ``x`` is proposed from the envelope of
+    its von Mises-Fisher distribution given the previous columns (Hoff 2009, section 3.1, with Wood's envelopes instead
+    of the distributions themselves, which avoids nested loops and Bessel functions). The constants of the envelopes
+    depend on the previous columns, and are largest for the unprojected columns of ``f``.
 
-    Args:
-        f: The parameter.
-        basis: Columns that are orthonormal or zero.
-        freedom: ``n`` minus the number of non-zero columns of ``basis``.
-
-    Returns:
-        The proposal.
+    The columns of ``basis`` are orthonormal or zero, ``freedom`` is ``n`` minus the number of non-zero ones.
     """
     f = jax.vmap(lambda column: off(basis, column), in_axes=1, out_axes=1)(f)
     axes = _principal_axes(f)

@@ -197,11 +197,9 @@ class Euclidean(AbstractManifold):
         return z
 
     def noise(self, x: Position, z: PyTree, variance: Scalar, deducted: Scalar) -> Momentum:
-        """The difference of the variances, for all entries."""
         return jax.tree.map(lambda leaf: _root(variance - deducted, leaf) * leaf, z)
 
     def noise_capacity(self, x: Position) -> float:
-        """One."""
         return 1.0
 
     def is_flat(self, x: Position) -> PyTree:
@@ -214,7 +212,6 @@ class Euclidean(AbstractManifold):
         return r
 
     def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
-        """Straight lines."""
         time = jax.tree.map(lambda t, leaf: jnp.asarray(t).astype(leaf.dtype), spread(t, x), x)
         return _tree.add_scaled(x, time, r), r
 
@@ -230,7 +227,6 @@ class Euclidean(AbstractManifold):
         return x
 
     def residual(self, x: Position) -> Scalar:
-        """Zero."""
         self.validate(x, "Euclidean.residual: x")
         return jnp.zeros((), _tree.real_dtype(x))
 
@@ -246,7 +242,6 @@ class Euclidean(AbstractManifold):
             require_inexact(leaf, f"{name}.{part}" if part else name)
 
     def is_connected(self, x: Position) -> bool:
-        """True."""
         return True
 
     def reflect(self, key: PRNGKey, x: Position) -> Position:
@@ -260,12 +255,10 @@ class Euclidean(AbstractManifold):
         return jax.tree.map(lambda leaf, v: jnp.sqrt(0.5 * v if jnp.iscomplexobj(leaf) else v), x, variance)
 
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
-        """No bound."""
         return float("inf")
 
     @property
     def properties(self) -> FlowProperties:
-        """Exact."""
         return EXACT
 
 

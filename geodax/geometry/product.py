@@ -123,7 +123,6 @@ class Product(AbstractManifold):
 
     @property
     def properties(self) -> FlowProperties:
-        """What all parts preserve."""
         parts = [m.properties for m in jax.tree.leaves(self.tree, is_leaf=_is_manifold) if _is_manifold(m)]
         return FlowProperties(*[min(values) for values in zip(*parts, EXACT, strict=True)])
 

@@ -44,11 +44,9 @@ class Sphere(AbstractManifold):
     def noise(
         self, x: Float[Array, "*batch n"], z: Float[Array, "*batch n"], variance: Scalar, deducted: Scalar
     ) -> Float[Array, "*batch n"]:
-        """The difference of the variances, on the tangent plane."""
         return jnp.sqrt(variance - deducted).astype(x.dtype) * self.project(x, z)
 
     def noise_capacity(self, x: Float[Array, "*batch n"]) -> float:
-        """One."""
         return 1.0
 
     def is_flat(self, x: Float[Array, "*batch n"]) -> PyTree:
@@ -78,14 +76,12 @@ class Sphere(AbstractManifold):
         return x * (1.5 - 0.5 * jnp.sum(x * x, axis=-1, keepdims=True))
 
     def residual(self, x: Float[Array, "*batch n"]) -> Scalar:
-        """The largest ``| |x|^2 - 1 |``."""
         self.validate(x, "Sphere.residual: x")
         if not x.size:
             raise ValueError(f"Sphere.residual: expected an array with entries, found shape {x.shape}.")
         return jnp.max(jnp.abs(jnp.sum(x * x, axis=-1) - 1.0))
 
     def dim(self, x: Float[Array, "*batch n"]) -> int:
-        """``n - 1`` for each copy."""
         self.validate(x, "Sphere.dim: x")
         return x.size // x.shape[-1] * (x.shape[-1] - 1)
 
@@ -100,14 +96,12 @@ class Sphere(AbstractManifold):
             )
 
     def is_connected(self, x: Position) -> bool:
-        """True."""
         return True
 
     def reflect(self, key: PRNGKey, x: Position) -> Position:
         return x
 
     def initial_scale(self, x: Position) -> PyTree:
-        """One scalar."""
         return jnp.ones((), x.dtype)
 
     def scale_from_variance(self, x: Float[Array, "*batch n"], variance: Float[Array, "*batch n"]) -> PyTree:
@@ -120,5 +114,4 @@ class Sphere(AbstractManifold):
 
     @property
     def properties(self) -> FlowProperties:
-        """Exact."""
         return EXACT

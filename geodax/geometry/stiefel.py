@@ -72,7 +72,6 @@ class Stiefel(AbstractManifold):
             )
 
     def project(self, x: Inexact[Array, "*batch n p"], u: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
-        """Orthogonal projection ``u - x sym(x^T u)``, the same in both metrics."""
         self.validate(x, "Stiefel.project: x")
         require_alike(x, u, "Stiefel.project")
         return u - x @ sym(adjoint(x) @ u)
@@ -144,7 +143,6 @@ class Stiefel(AbstractManifold):
     def velocity(
         self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"]
     ) -> Inexact[Array, "*batch n p"]:
-        """Ambient velocity of free motion."""
         return r if self.metric == "embedded" else r + x @ (adjoint(x) @ r)
 
     def flow(self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"], t: Scalar):
@@ -166,7 +164,6 @@ class Stiefel(AbstractManifold):
         return newton_schulz(x)
 
     def residual(self, x: Inexact[Array, "*batch n p"]) -> Scalar:
-        """The largest entry of ``|x^T x - I|``."""
         self.validate(x, "Stiefel.residual: x")
         if not x.size:
             raise ValueError(f"Stiefel.residual: expected an array with entries, found shape {x.shape}.")
@@ -175,7 +172,6 @@ class Stiefel(AbstractManifold):
         )
 
     def dim(self, x: Inexact[Array, "*batch n p"]) -> int:
-        """``np - p(p+1)/2`` for each copy, ``2np - p^2`` for complex ones."""
         self.validate(x, "Stiefel.dim: x")
         n, p = x.shape[-2:]
         copies = x.size // (n * p)
@@ -219,7 +215,6 @@ class Stiefel(AbstractManifold):
         return jnp.where(is_chosen, moved, x)
 
     def initial_scale(self, x: Inexact[Array, "*batch n p"]) -> PyTree:
-        """One scalar."""
         return jnp.ones((), x.real.dtype)
 
     def scale_from_variance(self, x: Inexact[Array, "*batch n p"], variance: Float[Array, "*batch n p"]) -> PyTree:

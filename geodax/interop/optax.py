@@ -27,13 +27,7 @@ from geodax.vi.positions import require_free
 
 
 class LangevinState(NamedTuple):
-    """State of the transformation.
-
-    Attributes:
-        metric: State of the metric.
-        key: The PRNG key of the run.
-        count: Number of updates.
-    """
+    """State of the transformation: that of the metric, the PRNG key of the run, and the number of updates."""
 
     metric: PyTree
     key: PRNGKey

@@ -29,10 +29,8 @@ class IntegratorState(NamedTuple):
     """A point of phase space with the quantities that the next step needs.
 
     Attributes:
-        position: Point of the manifold.
-        momentum: Its momentum, in units of the scales.
-        logdensity: Log density at the position.
-        logdensity_grad: Its tangent gradient, from the manifold's ``gradient``.
+        momentum: Momentum, in units of the scales.
+        logdensity_grad: Tangent gradient of the log density, from the manifold's ``gradient``.
     """
 
     position: Position

@@ -73,7 +73,6 @@ class Isokinetic(AbstractManifold):
         return self.normalized(x, jax.tree.map(lambda a, b: a + weight.astype(b.dtype) * b, r, new))
 
     def kinetic_energy(self, x: Position, r: IsokineticMomentum) -> Scalar:
-        """Kinetic energy up to a constant: the sum of kappa."""
         return r.work
 
     def velocity(self, x: Position, r: IsokineticMomentum) -> PyTree:

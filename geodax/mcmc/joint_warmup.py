@@ -71,7 +71,6 @@ class LengthSearch(NamedTuple):
     Attributes:
         log_time: Logarithm of the mean time.
         log_average: Its average over the last phase.
-        count: Number of iterations in the last phase.
         distance: Moving average of D.
         spread: Moving average of S.
         memory: Sum of the weights of the two averages.
@@ -93,11 +92,9 @@ class JointWarmup(NamedTuple):
     """State of the warm-up, shared by all chains.
 
     Attributes:
-        dual_averaging: The search for the step size.
         variance: Sums over the current window.
         rows: Some of its draws, for the correlations.
         length: The search for the length, empty for samplers without an adapted length.
-        acceptance: Moving average of each chain's acceptance rate.
     """
 
     dual_averaging: DualAveraging

@@ -101,30 +101,13 @@ def exact_algorithm(
     is_isokinetic: bool = False,
     is_ragged: bool = False,
 ) -> SamplingAlgorithm:
-    """Build an exact sampler around a trajectory.
+    """Build an exact sampler around a trajectory, which a function makes from the leapfrog step and the manifold.
 
-    Args:
-        name: The sampler's name, for error messages.
-        logdensity_fn: Log density of a position with respect to the manifold's uniform measure, up to a constant;
-            perhaps with further arguments, for ``description.bind``.
-        build_trajectory: Function from the leapfrog step and the manifold to the trajectory.
-        manifold: Geometry of the position; None is Euclidean space.
-        step_size: A fixed step size, or None to tune it and the scales during warm-up.
-        mass_matrix: One of :data:`geodax.mcmc.mass_matrix.KINDS`, or None.
-        target_acceptance_rate: Target of the warm-up.
-        initial_length: Function from an initial position to the state of the trajectory length, for a sampler with a
-            length that is adapted over all chains.
-        settings: The sampler's arguments, which identify its checkpoints.
-        is_isokinetic: Whether the motion has constant speed (:mod:`geodax.mcmc.isokinetic`) instead of being
-            Hamiltonian.
-        is_ragged: As in :class:`~geodax._types.Description`.
-
-    Returns:
-        The algorithm.
-
-    Raises:
-        TypeError: If the density is not a function, or ``manifold`` is not a manifold.
-        ValueError: For a step size or acceptance rate out of range, or a flow that is not exact.
+    The log density may have further arguments, for ``description.bind``. Without a step size, it and the scales are
+    tuned during warm-up. ``initial_length`` maps an initial position to the state of the trajectory length, for a
+    sampler with a length that is adapted over all chains. ``settings`` are the arguments that identify checkpoints, and
+    ``is_isokinetic`` says that the motion has constant speed (:mod:`geodax.mcmc.isokinetic`) instead of being
+    Hamiltonian.
     """
     geometry = as_manifold(name, manifold)
     check_arguments(name, logdensity_fn, geometry, target_acceptance_rate, is_isokinetic=is_isokinetic)

@@ -60,8 +60,6 @@ class AdaptedLength(NamedTuple):
 
     Attributes:
         time: Mean time of a trajectory in units of the scales.
-        iteration: Number of iterations so far.
-        center: Mean position over the chains.
         moments: Moments of the last trajectory.
     """
 
@@ -72,11 +70,7 @@ class AdaptedLength(NamedTuple):
 
 
 def initial_length(position: Position) -> AdaptedLength:
-    """Return a length of a single step, until warm-up finds a better one.
-
-    Args:
-        position: Initial position of the chain.
-    """
+    """Return a length of a single step, until warm-up finds a better one."""
     zero = jnp.zeros((), _tree.real_dtype(position))
     return AdaptedLength(zero, jnp.zeros((), jnp.int32), position, JumpMoments(zero, zero, zero, zero))
 

@@ -60,11 +60,9 @@ class MCLMCState(NamedTuple):
     """State of unadjusted MCLMC between iterations.
 
     Attributes:
-        position: Current draw.
-        momentum: Its momentum in units of the scales, of squared norm ``dim - 1``; zero where the next iteration draws
+        momentum: Momentum in units of the scales, of squared norm ``dim - 1``; zero where the next iteration draws
             a new one.
-        logdensity: Its log density.
-        logdensity_grad: Its tangent gradient, from the manifold's ``gradient``.
+        logdensity_grad: Tangent gradient of the log density, from the manifold's ``gradient``.
         step_size: Step size in units of the scales.
         length: Time over which a momentum is forgotten, in the same units.
         scale: As for HMC (:class:`~geodax.mcmc.kernels.HMCState`).

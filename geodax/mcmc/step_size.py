@@ -132,15 +132,9 @@ def search_step(
 ) -> tuple[Place, Scalar]:
     """Double or halve a step size until it crosses the boundary between small enough and too large.
 
-    Args:
-        attempt: Function from a place, a step size and the number of the attempt to whether the step size is small
-            enough, another place, and the first step size of a search from there, or zero to stay.
-        place: The first place.
-        first: First step size.
-        longest: Upper bound for the step size.
-
-    Returns:
-        The last place and the step size.
+    ``attempt`` maps a place, a step size and the number of the attempt to whether the step size is small enough,
+    another place, and the first step size of a search from there, or zero to stay. Returns the last place and the step
+    size.
     """
     smallest, longest = _bounds(longest, first.dtype)
 

@@ -45,13 +45,9 @@ class TrajectoryResult(NamedTuple):
     """The result of one iteration's trajectory.
 
     Attributes:
-        position: The next draw.
-        logdensity: Its log density.
-        logdensity_grad: Its tangent gradient.
         acceptance_rate: Mean Metropolis acceptance probability along the trajectory.
         is_divergent: Whether the energy error passed 1,000 or became undefined.
         energy: Hamiltonian of the next draw.
-        num_integration_steps: Number of leapfrog steps.
         length: State of the sampler's trajectory length, if any.
     """
 
@@ -103,7 +99,6 @@ class _Mark(NamedTuple):
     """What the turning criterion needs of a point of a subtree.
 
     Attributes:
-        velocity: Its velocity.
         offset: Sum of the velocities up to it less half its own; the chord from one point to another is the difference.
     """
 
@@ -137,14 +132,7 @@ class _Tree(NamedTuple):
 
     Attributes:
         ends: Its first and its last point in time.
-        velocities: Their velocities.
-        draw: A draw from its points.
-        velocity_sum: Sum of the velocities of its points.
-        log_weight: Logarithm of the sum of their weights.
         acceptance_sum: Sum of the acceptance probabilities of the steps taken.
-        num_steps: Number of steps taken.
-        is_turning: Whether it ends with a turn.
-        is_diverging: Whether it ends with a divergence.
         open_pieces: Room for those of a subtree, so that no doubling clears it.
     """
 

@@ -37,8 +37,6 @@ class JointNormal(NamedTuple):
     """The distribution of standardised inputs.
 
     Attributes:
-        mean: Mean of each column.
-        precision: Inverse of the covariance.
         lowest: The least observed value of each column.
         highest: The largest.
     """

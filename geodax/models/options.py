@@ -46,10 +46,7 @@ def require_positive(estimator: Any, *names: str) -> None:
 
 
 def run_options(estimator: Any) -> dict[str, Any]:
-    """Return the arguments that an exact sampler's estimator passes to :func:`geodax.sample`, by name.
-
-    Raises TypeError or ValueError for invalid counts and devices, and chains that cannot be divided among these.
-    """
+    """Return the arguments that an exact sampler's estimator passes to :func:`geodax.sample`, by name."""
     owner = type(estimator).__name__
     num_chains = _checks.whole(owner, "num_chains", estimator.num_chains)
     as_mesh(owner, num_chains, estimator.devices, None)

@@ -18,7 +18,6 @@ class PrincipalAxes(NamedTuple):
 
     Attributes:
         axes: Eigenvectors with the largest eigenvalues first, n x k; k is n, or the number of rows if that is smaller.
-        squares: Their eigenvalues.
     """
 
     axes: Float[np.ndarray, "n k"]

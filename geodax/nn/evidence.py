@@ -21,13 +21,9 @@ def maximum(
 ) -> np.ndarray:
     """Return the maximum of the log marginal likelihood, by Newton's method with halved steps in double precision.
 
-    Args:
-        groups: For every prior precision, the eigenvalues and the sum of squared parameters.
-        noise: Sum of squared residuals and number of targets; None if the noise is part of the eigenvalues.
-        start: Logarithms of the prior precisions, and that of the noise's precision, as in the result.
-
-    Raises:
-        ValueError: If there is no maximum.
+    The groups are, for every prior precision, the eigenvalues and the sum of squared parameters; the noise is the sum
+    of squared residuals and the number of targets, None if it is part of the eigenvalues. The start and the result are
+    logarithms of the prior precisions, and that of the noise's precision. Raises ValueError if there is no maximum.
     """
 
     def value(u: np.ndarray) -> float:

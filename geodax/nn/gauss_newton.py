@@ -33,10 +33,7 @@ from geodax.vi.stand_ins import AbstractStandIn
 class Block(eqx.Module):
     """A positive semi-definite matrix over o x i parameters, in an eigenbasis that is a Kronecker product.
 
-    Attributes:
-        values: Eigenvalues.
-        left: Orthogonal matrix for the rows; None for the identity.
-        right: Orthogonal matrix for the columns; None for the identity.
+    The orthogonal matrices for the rows, ``left``, and the columns, ``right``, are None for the identity.
     """
 
     values: Float[Array, "o i"]
@@ -108,10 +105,7 @@ class Taps:
         return [output_zeros(node) for node in layers_at(network, self.places)]
 
     def are_last(self, network: PyTree, x: PyTree) -> list[bool]:
-        """Return which layers' outputs are the network's; x is a batch.
-
-        Raises ValueError if a layer is not called, or called several times.
-        """
+        """Return which layers' outputs are the network's; x is a batch."""
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x)
         require_one_call(self.owner, network, self.places, lambda network, x: network(x), row)
         are_last: list[bool] = []

@@ -41,8 +41,6 @@ from geodax.vi.families import AbstractFamily, DiagonalGaussian, gaussian
 from geodax.vi.flows import planar
 from geodax.vi.modules import AbstractVariational
 
-COVARIANCES = ("diagonal", "full", "low-rank")
-
 _MOST_FLOWS = 1000
 
 

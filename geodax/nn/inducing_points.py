@@ -102,7 +102,6 @@ class InducingPointGP(AbstractLocal):
         return True
 
     def fixed(self, key: PRNGKey) -> "DrawnProcess":
-        """Return the process with a key; under ``jax.vmap`` it draws the values at all inputs of the call jointly."""
         return DrawnProcess(self, key)
 
     def values(self, x: Float[Array, "n in"], key: PRNGKey) -> Float[Array, " n"]:

@@ -61,18 +61,10 @@ class CategoricalLikelihood(eqx.Module):
     apply: Apply = eqx.field(static=True, default=apply_network)
 
     def __call__(self, position: Position, batch: tuple[PyTree, Array]) -> Float[Array, " B"]:
-        """Compute the log probability of each label.
+        """Compute the log probability of each label, NaN for one out of range; labels from 0 have the shape (B,).
 
-        Args:
-            position: The parameters.
-            batch: Inputs, and labels from 0 of shape (B,).
-
-        Returns:
-            One number for each example; NaN for a label out of range.
-
-        Raises:
-            TypeError: If the labels are not integers.
-            ValueError: If the shapes do not match, or there is only one class.
+        Raises TypeError if the labels are not integers, ValueError if the shapes do not match, or there is only one
+        class.
         """
         x, labels = batch
         labels = jnp.asarray(labels)
@@ -143,15 +135,8 @@ class AbstractLikelihood(eqx.Module):
     def __call__(self, position: Position, batch: tuple[PyTree, Any]) -> Float[Array, " B"]:
         """Compute the log density of each target, summed over its entries.
 
-        Args:
-            position: The parameters.
-            batch: Inputs, and targets with the shape of the means; lists of numbers are converted to arrays.
-
-        Returns:
-            One number for each example.
-
-        Raises:
-            ValueError: If the shapes differ, or a parameter is missing or given twice.
+        Targets have the shape of the means; lists of numbers are converted to arrays. Raises ValueError if the shapes
+        differ, or a parameter is missing or given twice.
         """
         x, targets = batch
         parameters = self.parameters(position, outputs_of(self.apply, position, x))

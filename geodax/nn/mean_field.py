@@ -44,7 +44,6 @@ class AbstractLocalLinear(AbstractLocal, Sized):
         """Return weight and bias of an ordinary layer, drawn using the key, or their means."""
 
     def fixed(self, key: PRNGKey) -> "DrawnLinear":
-        """Return the layer with drawn weights, for any number of vectors."""
         weight, bias = self.arrays(key)
         return DrawnLinear(weight, bias)
 
@@ -113,11 +112,9 @@ class MeanFieldLinear(AbstractLocalLinear):
         return mean + _root(variance) * normal(key, mean.shape, mean.dtype)
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Return weight and bias of an ordinary layer, drawn using the key, or their means."""
         return _drawn(self, key)
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the exact divergence from the prior."""
         return _kl(self)
 
 
@@ -180,11 +177,9 @@ class FullCovarianceLinear(AbstractLocalLinear):
         return y if self.bias is None else y + self.bias
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Return weight and bias of an ordinary layer, drawn using the key, or the means."""
         return self.weight.mean if key is None else self.weight.sample(key), self.bias
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the exact divergence from the prior."""
         return self.weight.kl(self.prior_variance)
 
 
@@ -254,17 +249,11 @@ class MeanFieldConv2d(AbstractVariational):
         return _drawn(self, key)
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the exact divergence from the prior."""
         return _kl(self)
 
 
 class DrawnLinear(Sized):
-    """A dense layer with drawn weights.
-
-    Attributes:
-        weight: out x in.
-        bias: out, or None.
-    """
+    """A dense layer with drawn weights."""
 
     weight: Float[Array, "out in"]
     bias: Float[Array, " out"] | None

@@ -271,17 +271,9 @@ class Weighted(eqx.Module):
     likelihood: Callable[[Position, tuple[PyTree, Any]], Array]
 
     def __call__(self, position: Position, batch: Any) -> Float[Array, " B"]:
-        """Compute the weighted log likelihood of each example.
+        """Compute the weighted log likelihood of each example of a batch of inputs, targets and weights.
 
-        Args:
-            position: The parameters.
-            batch: Inputs, targets and weights, one for each example.
-
-        Returns:
-            One number for each example.
-
-        Raises:
-            ValueError: If the batch does not have three parts, or there is not one weight for each example.
+        Raises ValueError if the batch does not have three parts, or there is not one weight for each example.
         """
         if not isinstance(batch, tuple | list) or len(batch) != 3:
             raise ValueError("Weighted: expected batches (x, y, weights); add the weights to the data of the batches.")

@@ -172,10 +172,7 @@ def mnll(log_density: Any) -> float:
 
 
 def relative_weights(owner: str, weights: Any, number: int) -> Float[np.ndarray, " rows"]:
-    """Return weights of rows, scaled to a mean of 1; ones for None.
-
-    Raises ValueError if there is not a weight of at least 0 for each row, or all are 0.
-    """
+    """Return weights of rows, scaled to a mean of 1; ones for None."""
     if weights is None:
         return np.ones(number)
     found = np.asarray(_checks.numbers(owner, "weights", weights), np.float64)

@@ -21,15 +21,10 @@ _MAPPED_AT_ONCE = 32 << 20
 
 
 class BlockArray(BackendArray):
-    """Draws (chain, draw, ...) computed in blocks when indexed, and not cached.
+    """Draws (chain, draw, ...) computed in blocks when indexed, and not cached; NumPy converts them to an array.
 
-    NumPy converts it to an array like any other.
-
-    Args:
-        shape: The shape.
-        dtype: The data type.
-        block_shape: Shape of a block. Along draws the last block may have too many; the other axes are cut evenly.
-        block: From the number of a block along each axis to its draws (chain, draw, ...).
+    The last block along draws may have too many; the other axes are cut evenly. ``block`` maps the number of a block
+    along each axis to its draws (chain, draw, ...).
     """
 
     def __init__(

@@ -27,7 +27,6 @@ class Checkpointer:
     """Checkpoints of one run in one folder.
 
     Args:
-        folder: The folder of the checkpoints; created if it is missing.
         is_split: Whether arrays are split over devices; then every process needs a checkpointer.
 
     Raises:

@@ -27,14 +27,9 @@ class SamplingRun(Run):
     """Current state of a run, and the sums for its progress reports.
 
     Attributes:
-        num_warmup: Number of warm-up iterations, the first of all.
-        thinning: Number of iterations between draws.
-        divergences: Number of divergent iterations after warm-up.
-        steps: Number of integration steps after warm-up, of all chains.
-        warmup_steps: The same during warm-up.
+        warmup_steps: Number of integration steps during warm-up, of all chains.
         acceptance: Sum of the acceptance rates of a phase, averaged over chains.
         averaged: Number of iterations in that sum.
-        compile_seconds: Compilation time.
     """
 
     num_warmup: int = 0
@@ -59,17 +54,12 @@ class ChainChunks(Chunks):
     """Iterations of all chains; see :class:`geodax.run.driver.Chunks`.
 
     Attributes:
-        run: State of the run.
         program: The compiled unit of :func:`geodax.run.advance.build_advance`.
-        chain_keys: A PRNG key for each chain.
         loader: From the first iteration of a chunk and the one after its last to its data.
-        draws: Storage for the draws.
         buffer_length: Number of draws in the buffer of the compiled unit.
         longest: Largest number of iterations whose data can be loaded at once; None for no limit.
         has_acceptance: Whether the sampler reports an acceptance rate.
-        mesh: The mesh of the chains.
         cause_of: From the keys of the chains, a chain and the iteration that failed to sentences about the cause.
-        name: See :class:`geodax.run.driver.Chunks`.
     """
 
     run: SamplingRun

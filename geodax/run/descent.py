@@ -23,13 +23,9 @@ class DescentState(NamedTuple):
     """State of an optimiser.
 
     Attributes:
-        position: Current position, at least in single precision.
-        optimizer: State of the optimiser.
         best: Position with the highest score, NaN if training ends without any score that is a number; an empty tuple
             without a score function.
-        score: The highest score.
         candidate: Position whose score is being summed; an empty tuple if each iteration has its own.
-        total: Sum of its scores so far.
     """
 
     position: Position
@@ -70,11 +66,8 @@ def descent(
     """Build the steps of an optimiser of ``(position, batch) -> scalar``; other arguments are those of `train_first`.
 
     On a manifold the optimiser receives the tangential part of the gradient, and the manifold's flow moves the point
-    along the tangential part of the update: a descent direction for every optimiser that scales entries.
-
-    Raises:
-        TypeError: If the optimiser is not an optax optimiser, or the score is not a function.
-        ValueError: If training ends before the first comparison of scores.
+    along the tangential part of the update: a descent direction for every optimiser that scales entries. Raises
+    TypeError or ValueError for arguments that do not fit.
     """
     if optimizer is None:
         optimizer = _relative(adam(cyclical(_LEARNING_RATE, num_iterations=num_steps)))

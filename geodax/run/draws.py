@@ -95,20 +95,12 @@ class MemoryDraws:
 class ZarrDraws:
     """Draws streamed to a Zarr folder that xarray and ArviZ open directly.
 
-    Args:
-        path: The folder.
-        shapes: For each group, name -> (shape without chain and draw, dtype).
-        num_chains: Number of chains.
-        num_draws: Number of draws to allocate.
-        num_kept: Number of draws at the start that the folder must already hold.
-        is_own: Whether other draws that the folder holds belong to this run, and are removed.
-        parts: Numbers of chunks along the chains and each axis of a draw, by group and name; of others one each.
+    The shapes are as for :class:`MemoryDraws`, the first ``num_kept`` draws must already be there, and other draws that
+    the folder holds are removed if they are the run's own. ``parts`` are numbers of chunks along the chains and each
+    axis of a draw, by group and name; of others one each.
 
-    Raises:
-        ValueError: If the disk has too little space for the draws.
-        StorageError: If the folder is not writable, holds other variables or draws of another run, or has lost some of
-            the draws.
-        CheckpointError: If the folder lacks the draws to keep.
+    Raises ValueError if the disk has too little space, StorageError if the folder is not writable, holds other
+    variables or draws of another run, or has lost some of the draws, and CheckpointError if it lacks the draws to keep.
     """
 
     def __init__(
@@ -316,15 +308,10 @@ def to_datatree(
     attributes: Mapping[str, Any] | None = None,
     dimensions: Mapping[str, Sequence[str]] | None = None,
 ) -> xr.DataTree:
-    """Wrap arrays as an xarray DataTree with ArviZ's groups and dimension names.
+    """Wrap arrays (chain, draw, ...), by group and name, as an xarray DataTree with ArviZ's groups and dimension names.
 
-    Args:
-        groups: For each group, name -> array (chain, draw, ...).
-        attributes: Facts about the run, stored as attributes of the tree.
-        dimensions: Names of the dimensions of variables, by group and name: ``{"posterior/w": [...]}``.
-
-    Returns:
-        The tree; variable ``w`` has the dimensions ``chain, draw, w_dim_0, w_dim_1, ...`` where none are given.
+    Attributes are facts about the run. A variable ``w`` has the dimensions ``chain, draw, w_dim_0, w_dim_1, ...`` where
+    ``{"posterior/w": [...]}`` gives no others.
     """
     datasets, dimensions = {}, dimensions or {}
     for group, variables in groups.items():

@@ -191,15 +191,6 @@ def drive(
 ) -> None:
     """Advance a run to its end, in chunks of about half a second.
 
-    Args:
-        run: State of the run; updated after each chunk.
-        chunks: What its chunks compute.
-        checkpoints: Its checkpoints.
-        report: Receives the progress after each chunk.
-        signals: Signals that ask the run to stop, appended by a handler.
-        checkpoint_seconds: Time between checkpoints.
-        mesh: The mesh of the carry.
-
     Raises:
         NonFiniteError: If a chunk reports non-finite values.
         StorageError: If results or a checkpoint cannot be written.

@@ -29,8 +29,6 @@ class OptimizationState(NamedTuple):
 
     Attributes:
         position: The network, or the one with the highest score so far.
-        descent: State of the optimiser.
-        iteration: Number of completed steps.
     """
 
     position: Position

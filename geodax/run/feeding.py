@@ -80,13 +80,7 @@ class Feed(NamedTuple):
 
 
 def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
-    """Return the feed for an algorithm, None for one without batches; ``num_data`` is 0 where the target's is unknown.
-
-    Raises:
-        TypeError: If ``batches`` is of another type.
-        ValueError: If the algorithm takes no batches but some are given, if it needs batches and there are none, or if
-            the target has other data.
-    """
+    """Return the feed for an algorithm, None for one without batches; ``num_data`` is 0 where the target has none."""
     if num_batches == 0:
         if batches is not None:
             raise ValueError(

@@ -58,8 +58,6 @@ class Carry(NamedTuple):
     """State that a fit carries from chunk to chunk.
 
     Attributes:
-        state: State of the algorithm.
-        best: State with the best validation bound so far, or empty.
         sums: Bound, log likelihood and divergence, summed over the steps of the current window.
         table: One row per window: their means, and the validation bound.
         best_bound: The best validation bound.
@@ -102,18 +100,11 @@ def build(
 ) -> tuple[Callable[..., Carry], Callable[..., Carry]]:
     """Build the two functions that advance a fit.
 
-    Args:
-        algorithm: The algorithm.
-        log_likelihood: ``(position, batch) -> (B,)``.
-        draw: Draws the batch of a step, that of :class:`geodax.run.fit_feeding.StepFeed`.
-        num_data: Number of training examples.
-        has_validation: Whether there are validation data.
-        axes: Axes of the mesh over which a step is divided; along ``"data"`` the examples are.
-        split: How the arrays of the network are split over further axes, or None.
+    The first, ``(carry, keys, data, start, stop) -> carry``, runs the steps ``start, ..., stop - 1`` or up to the first
+    failure; the second, ``(carry, keys, held_out, number, length) -> carry``, ends a window of ``length`` steps.
 
-    Returns:
-        ``(carry, keys, data, start, stop) -> carry``, which runs the steps ``start, ..., stop - 1`` or up to the first
-        failure, and ``(carry, keys, held_out, number, length) -> carry``, which ends a window of ``length`` steps.
+    ``draw`` is that of :class:`geodax.run.fit_feeding.StepFeed`. A step is divided over the ``axes`` of the mesh, its
+    examples along ``"data"``; ``split`` tells how the arrays of the network are split over further axes.
     """
 
     def batch_of(data: Any, key: PRNGKey, iteration: Array, start: Array) -> Any:
@@ -189,14 +180,11 @@ class StepChunks(Chunks):
     to a copy that was made with the last checkpoint.
 
     Attributes:
-        run: State of the fit; its carry is a :class:`Carry`.
         loader: From the first step of a chunk and the one after its last to its data.
         longest: Largest number of steps whose data can be loaded at once; None for no limit.
         advance: The compiled ``(carry, data, start, stop) -> carry``.
         close: The compiled ``(carry, number, length) -> carry``.
-        window: Number of steps per window.
         patience: Number of windows without a better validation bound after which the fit stops, or None.
-        held_out: The validation data; empty without.
         fit_at: From carry, number of steps and whether the fit stopped early to the result of the fit.
         cause_of: From the step that failed to sentences about the cause.
     """

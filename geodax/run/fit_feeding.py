@@ -25,7 +25,6 @@ class StepFeed(NamedTuple):
         examples: All of them, or those of the first batch of a stream.
         batch: Arrays of the shapes of a batch.
         num_data: Number of examples that the bound sums over.
-        batch_size: Number of examples of a batch.
         draw: ``(data, key, iteration, start, axis) -> batch`` within the compiled loop; with the name of a mesh axis,
             this device's part of it.
         placement: From a mesh to the placement of the data.
@@ -56,10 +55,7 @@ class StepFeed(NamedTuple):
 
 
 def make_step_feed(data: PyTree, batch_size: int | None, num_data: int | None) -> StepFeed:
-    """Return the feed of a fit from arrays, or batches of :mod:`geodax.data`; ``num_data`` is for streams.
-
-    Raises TypeError or ValueError if the data are neither, or the numbers do not fit.
-    """
+    """Return the feed of a fit from arrays, or batches of :mod:`geodax.data`; ``num_data`` is for streams."""
     is_stream = isinstance(data, Stream)
     if batch_size is not None and (is_stream or isinstance(data, Batches)):
         raise ValueError(

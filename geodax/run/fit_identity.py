@@ -52,14 +52,9 @@ def start_facts(
 ) -> dict[str, list[float]]:
     """Return what the first step of a fit computes, at the initial network and near it, by readable name.
 
-    In half precision, rounding differs too much between machines for a comparison.
-
-    Args:
-        network: The initial network.
-        data: The training data.
-        fitted: From the state of the algorithm to the network.
-        first_step: From a network to the state of the algorithm at it, and the carry after one step.
-        log_prior: Log prior of the fit, whose scale is small beside that of the likelihood.
+    ``fitted`` maps the state of the algorithm to the network, ``first_step`` a network to that state and the carry
+    after one step. The prior counts by itself, for its scale is small beside that of the likelihood. In half precision,
+    rounding differs too much between machines for a comparison.
     """
     leaves = [leaf for leaf in jax.tree.leaves((network, data)) if eqx.is_inexact_array(leaf)]
     if any(_tree.is_half(leaf) for leaf in leaves):

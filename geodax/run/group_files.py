@@ -40,14 +40,7 @@ _DATES = re.compile(r"datetime64\[(Y|M|W|D|h|m|s|ms|us|ns)\]")
 
 @dataclasses.dataclass(frozen=True)
 class Whole:
-    """Layout of an array that is one chunk.
-
-    Attributes:
-        path: Group and name.
-        shape: The shape.
-        dtype: The data type.
-        dimensions: The names of the axes.
-    """
+    """Layout of an array that is one chunk."""
 
     path: str
     shape: tuple[int, ...]
@@ -135,11 +128,8 @@ def read_groups(
 ) -> dict[str, xr.Dataset]:
     """Read the groups beside the draws, without labels; raises ValueError for arrays that geodax has not written.
 
-    Args:
-        folder: The store.
-        arrays: Checksums of the arrays by group and name, from the record.
-        num_draws: Number of draws of each chain, in groups that have draws; None takes all.
-        read: Reads an array on access: ``(folder, layout, checksums, index) -> array``.
+    ``arrays`` are their checksums from the record. Of groups that have draws, the first ``num_draws`` are taken, by
+    default all. ``read`` reads an array on access: ``(folder, layout, checksums, index) -> array``.
     """
     variables: dict[str, dict[str, Any]] = {}
     for path, checksum in arrays.items():

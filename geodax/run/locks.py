@@ -27,11 +27,8 @@ def exclusive(file: Path, folder: Path, purpose: str) -> Iterator[None]:
 
     In a run of several processes under ``jax.distributed`` the first one holds the lock for all. File systems and
     operating systems without such locks do not exclude other runs. The purpose is for messages: ``"keep checkpoints
-    in"``.
-
-    Raises:
-        FolderInUseError: If another run holds the lock, in this process or another.
-        StorageError: If the file cannot be created, or is a symbolic link.
+    in"``. Raises FolderInUseError if another run holds the lock, StorageError if the file cannot be created or is a
+    symbolic link.
     """
     if jax.process_index() != 0:
         yield

@@ -18,10 +18,7 @@ from geodax.run.store_layouts import dimension_names
 
 
 def position_variables(owner: str, tree: xr.DataTree, like: Position) -> dict[str, xr.DataArray]:
-    """Return the variables (chain, draw, ...) of the draws that hold the arrays of a position, by the leaves' names.
-
-    Raises ValueError if the draws do not have the structure of ``like``.
-    """
+    """Return the variables (chain, draw, ...) of the draws that hold the arrays of a position, by the leaves' names."""
     repeated = _tree.repeated_names(like)
     if repeated:
         raise ValueError(

@@ -59,12 +59,9 @@ class Same:
 
 
 def reused(key: Hashable, make: Callable[[], _T], is_small: Callable[[_T], bool] = lambda result: True) -> _T:
-    """The result of an earlier call with an equal key, or a new one; the last 64 are kept.
+    """Return the result of an earlier call with an equal key, or a new one; the last 64 are kept if they are small.
 
-    Args:
-        key: A key that determines the result; functions and other objects in it as :class:`Same`.
-        make: Makes the result.
-        is_small: Whether a result may be kept.
+    The key determines the result; functions and other objects in it are :class:`Same`.
     """
     with _lock:
         if key in _made:
@@ -98,26 +95,18 @@ def compiled(
     is_exact: bool = True,
     num_passes: int | None = None,
 ) -> Callable:
-    """Compile a function, or reuse an earlier program with the same text.
+    """Compile a function of pytrees of arrays, or reuse an earlier program with the same text.
 
     The last 32 programs are kept. Some programs are compiled each time: those that call back into Python, since the
     text does not identify the callback, those with more than some megabytes of constants, and all programs if JAX is
     set to pass constants as arguments.
 
-    Args:
-        function: A function from pytrees of arrays to a pytree of arrays.
-        *args: Arguments with the shapes, types and placements to compile for; their values are not used.
-        donate_argnums: Indices of the arguments whose memory the results may reuse.
-        key: What determines the function, besides the kinds of its arguments: an earlier program with an equal key is
-            reused without tracing. None traces the function.
-        is_exact: Whether products of matrices have full precision, instead of that to which JAX is configured.
-        num_passes: How often the body of its loop, or a program without one, runs in all calls; None for often.
+    Of the arguments only shapes, types and placements count. An equal ``key`` determines the function, besides the
+    kinds of its arguments: an earlier program with it is reused without tracing. With ``is_exact`` products of matrices
+    have full precision, instead of that to which JAX is configured. ``num_passes`` says how often the body of its loop,
+    or a program without one, runs in all calls; None for often.
 
-    Returns:
-        The compiled function, for arguments like ``args``.
-
-    Raises:
-        RuntimeError: In a process that was forked from one that had compiled programs.
+    Raises RuntimeError in a process that was forked from one that had compiled programs.
     """
     _require_threads()
     if key is not None:

@@ -79,11 +79,7 @@ Reporter = Callable[[Progress], None]
 
 
 class ProgressBar:
-    """A bar on the terminal with phase, rate, acceptance, divergences and time left; a context manager.
-
-    Args:
-        stderr: Whether to write to standard error.
-    """
+    """A bar on the terminal with phase, rate, acceptance, divergences and time left; a context manager."""
 
     def __init__(self, stderr: bool = False):
         self._stderr = stderr
@@ -157,9 +153,8 @@ def _is_notebook_without_widgets() -> bool:
 def reporting(progress: "bool | Reporter") -> AbstractContextManager[Reporter]:
     """Return a context manager whose value receives the progress.
 
-    Args:
-        progress: True shows a bar, or a line of text in a notebook without ipywidgets, or nothing if rich is not
-            installed; False shows nothing; a function is called with each `Progress`.
+    True shows a bar, or a line of text in a notebook without ipywidgets, or nothing if rich is not installed; False
+    shows nothing; a function is called with each `Progress`.
     """
     if progress is True:
         if not find_spec("rich"):

@@ -52,11 +52,7 @@ def _for_numpy(value: Any) -> Any:
 def record_shapes(
     step: Callable, keep: Callable, states: Any, feed: Feed | None, chain_keys: Any, data: PyTree
 ) -> dict[str, dict[str, tuple]]:
-    """Shapes and dtypes of the records of one iteration of one chain, by group and name.
-
-    Raises TypeError or ValueError if ``keep`` returns something other than arrays of numbers with names of their own,
-    or ``step`` something other than a state like the one before and an info.
-    """
+    """Shapes and dtypes of the records of one iteration of one chain, by group and name."""
 
     def checked(position: Position) -> PyTree:
         kept = keep(position)

@@ -77,24 +77,15 @@ def as_mesh(
     what: str = "chains",
     is_split: bool = False,
 ) -> Mesh | None:
-    """The mesh of a run, or None for only the default device.
+    """Return the mesh of a run, or None for only the default device.
 
-    Args:
-        owner: Name of the caller, for messages.
-        num_chains: Number of chains, or of other items along the chain axis.
-        devices: A mesh with an axis ``"chain"`` or ``"data"`` or both; an argument of :func:`device_list` for the chain
-            axis; None for as many JAX devices as divide the number of chains.
-        batch_size: Number of examples of a batch; None without batches.
-        what: The items along the chain axis, for messages.
-        is_split: Whether the mesh is that of a split position, whose axes may have any names.
+    ``devices`` are a mesh with an axis ``"chain"`` or ``"data"`` or both, an argument of :func:`device_list` for the
+    chain axis, or None for as many JAX devices as divide the number of chains. The mesh of a split position may have
+    axes of any names. Messages call the items along the chain axis ``what``.
 
-    Returns:
-        A mesh whose first axis is ``"chain"``; it has others only with more than one device.
-
-    Raises:
-        TypeError: If ``devices`` is neither a mesh nor devices.
-        ValueError: If there are too few devices, the work cannot be divided evenly, or a process has no device in the
-            mesh.
+    The first axis of the result is ``"chain"``; it has others only with more than one device. Raises TypeError if
+    ``devices`` is neither a mesh nor devices, ValueError if there are too few, the work cannot be divided evenly, or a
+    process has no device in the mesh.
     """
     shape = devices.shape if isinstance(devices, Mesh) else {}
     split = [name for name in model_axes(devices) if shape[name] > 1]
@@ -141,12 +132,7 @@ def as_mesh(
 
 
 def device_list(owner: str, devices: Devices) -> list[Any]:
-    """The devices of an argument: a number (the first ones of each process), ``"all"``, devices, or a mesh.
-
-    Raises:
-        TypeError: If ``devices`` has another type.
-        ValueError: If there are too few devices, none is given, or the processes cannot have equally many.
-    """
+    """Return the devices of an argument: a number (the first ones of each process), ``"all"``, devices, or a mesh."""
     if isinstance(devices, Mesh):
         return list(devices.devices.ravel())
     available = jax.devices()
@@ -179,10 +165,7 @@ def device_list(owner: str, devices: Devices) -> list[Any]:
 
 
 def most_that_divide(owner: str, num_chains: int, devices: Sequence[Any]) -> list[Any]:
-    """Choose as many devices as divide the number of chains, equally many from each process.
-
-    Raises ValueError if the chains cannot be divided evenly among the processes.
-    """
+    """Choose as many devices as divide the number of chains, equally many from each process."""
     processes = jax.process_count()
     count = max((k for k in range(processes, len(devices) + 1, processes) if num_chains % k == 0), default=0)
     if count == 0:

@@ -34,9 +34,7 @@ class Split:
 
     Attributes:
         mesh: The mesh, with an axis ``"chain"``, perhaps ``"data"``, and those over which the position is split.
-        names: Paths of the leaves of the position.
-        shapes: Their shapes.
-        specs: The axes of the mesh over which their axes are split.
+        specs: The axes of the mesh over which the axes of the leaves are split.
     """
 
     mesh: Mesh
@@ -197,10 +195,7 @@ def shardings(owner: str, position: PyTree, mesh: Mesh, rules: Rules = None) -> 
 
 
 def mesh_of(owner: str, position: PyTree) -> Mesh | None:
-    """The mesh over which the arrays of a position are split, or None.
-
-    Raises ValueError if they are split over different meshes, or in a way that has none.
-    """
+    """The mesh over which the arrays of a position are split, or None."""
     meshes: dict[Any, str] = {}
     for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
         if not _tree.is_split(leaf):
@@ -227,10 +222,7 @@ def _knows_its_place(node: Any) -> bool:
 
 
 def split_of(owner: str, position: PyTree, mesh: Mesh, is_stacked: bool) -> Split:
-    """The split that a position comes with, or that of the default rule if it is whole.
-
-    Raises ValueError if the position is split over other devices or axes than the mesh has.
-    """
+    """The split that a position comes with, or that of the default rule if it is whole."""
     own = mesh_of(owner, position)
     names, leaves = _tree.leaf_names(position), jax.tree.leaves(position)
     shapes = [tuple(np.shape(leaf)[1 if is_stacked else 0 :]) for leaf in leaves]

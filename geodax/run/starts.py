@@ -47,10 +47,7 @@ class Chains(NamedTuple):
 
 
 def drawn_positions(rng_keys: Array, position: Position | Callable[[PRNGKey], Position]) -> Position | Chains:
-    """Call a ``position`` that is a function with each of the keys; others stay as they are.
-
-    Raises TypeError if a leaf is not an array, or a network holds leaves other than arrays.
-    """
+    """Call a ``position`` that is a function with each of the keys; others stay as they are."""
     if not is_function(position):
         return _as_arrays(position)
     return Chains([_as_arrays(position(k)) for k in rng_keys])
@@ -91,10 +88,7 @@ def placement(
 
 
 def placed_args(algorithm: Sampler, args: tuple, split: Split | None) -> tuple:
-    """What the sampler's ``bind`` takes, in its place: its own arrays, or arguments of the log density.
-
-    Raises ValueError if its own arrays are split over devices, but not the position.
-    """
+    """What the sampler's ``bind`` takes, in its place: its own arrays, or arguments of the log density."""
     arrays = description_of(algorithm).arrays
     if split is not None:
         return split.placed(arrays) if arrays else put_everywhere(args, split.mesh)
@@ -117,11 +111,8 @@ def starting_positions(
 ) -> Position:
     """Expand the result of :func:`drawn_positions` to one position per chain, on the algorithm's manifold if any.
 
-    Superchains share initial positions, in order.
-
-    Raises:
-        StartError: If a point is non-finite or off the manifold; the message names the leaf and the chain.
-        ValueError: If a shape does not match.
+    Superchains share initial positions, in order. Raises StartError, which names leaf and chain, if a point is
+    non-finite or off the manifold, and ValueError if a shape does not match.
     """
     if num_superchains is not None:
         starts = starting_positions(algorithm, position, num_superchains, stacked, key=key, split=split)

@@ -39,10 +39,6 @@ class Layout:
     """Layout of a variable.
 
     Attributes:
-        path: Group and name.
-        num_chains: Number of chains.
-        shape: The shape of one draw of one chain.
-        dtype: The data type.
         chunk_draws: Number of draws per chunk.
         axes: Names of the axes after chain and draw; None for ``NAME_dim_0``, ``NAME_dim_1`` and so on.
         parts: Numbers of chunks along the chains and each axis of a draw, for draws that are split over devices; empty

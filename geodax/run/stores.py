@@ -41,10 +41,7 @@ def draws_of(
 ) -> DrawStore:
     """Open the storage of the draws of a run, :class:`ZarrDraws` or others; every process must call this.
 
-    Raises:
-        ValueError: If the draws do not fit, or no process has a chunk of the store on its devices.
-        StorageError: If the folder cannot be written, has draws of another run or has lost some of the draws.
-        CheckpointError: If the folder lacks the draws to keep.
+    Raises as :class:`ZarrDraws`, and ValueError if no process has a chunk of the store on its devices.
     """
     if store is None:
         return MemoryDraws(shapes, num_chains, num_draws)

@@ -24,7 +24,6 @@ class TrainingState(NamedTuple):
     """State of training, in addition to the states of a sampler.
 
     Attributes:
-        descent: State of the optimiser.
         adaptation: State of the sampler's own warm-up, or an empty tuple.
     """
 

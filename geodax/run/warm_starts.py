@@ -36,11 +36,8 @@ def with_adapted(states: Any, fields: tuple[str, ...], earlier: Any) -> Any:
     """Replace the tuned fields of states, with a leading chain axis, by those of an earlier run.
 
     ``earlier`` is its result, its opened store, or the group ``adaptation`` of either. Chain i takes the values of the
-    earlier chain i, modulo their number.
-
-    Raises:
-        TypeError: If it is not a result of :func:`geodax.sample`, or this sampler tunes nothing.
-        ValueError: If it has other values, or of other shapes.
+    earlier chain i, modulo their number. Raises TypeError if it is not a result of :func:`geodax.sample`, or this
+    sampler tunes nothing, and ValueError if it has other values, or of other shapes.
     """
     if not fields:
         raise TypeError(

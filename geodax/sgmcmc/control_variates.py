@@ -31,8 +31,6 @@ class Controlled(eqx.Module):
     """The log likelihoods of examples with control variates.
 
     Attributes:
-        posterior: The posterior without them.
-        center: The centre.
         slope: Gradient of the log likelihood of all data at the centre.
         total: The log likelihood there.
     """

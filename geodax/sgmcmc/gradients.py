@@ -30,8 +30,7 @@ class Control(NamedTuple):
     """The control variates of a target.
 
     Attributes:
-        center: Their centre.
-        slope: Gradient of the log likelihood of all data there.
+        slope: Gradient of the log likelihood of all data at the centre.
         total: The log likelihood of all data there.
         logdensity: ``(position, batch) -> scalar``, an estimate of the log likelihood of all data.
     """
@@ -181,14 +180,14 @@ def clipped(gradient: PyTree, largest: float | None, num_data: int) -> tuple[PyT
     return scaled(scale, gradient), scale
 
 
-def inner_batch(name: str, batch: PyTree, index, num_inner_steps: int) -> PyTree:
+def inner_batch(batch: PyTree, index, num_inner_steps: int) -> PyTree:
     """The batch of one inner step; batches of several inner steps are stacked along the first axis."""
     if num_inner_steps == 1 or batch is None:
         return batch
     for leaf in jax.tree.leaves(batch):
         if leaf.ndim == 0 or leaf.shape[0] != num_inner_steps:
             raise ValueError(
-                f"{name}: an iteration has {num_inner_steps} inner steps and takes a batch for each, so every array of "
+                f"sghmc: an iteration has {num_inner_steps} inner steps and takes a batch for each, so every array of "
                 f"the batch needs a leading axis of {num_inner_steps}; found shape {leaf.shape}."
             )
     return jax.tree.map(lambda leaf: leaf[index], batch)

@@ -13,25 +13,14 @@ from geodax.sgmcmc.metrics.base import require_real
 
 
 class Mass(NamedTuple):
-    """The geometry of a sampler. Momenta of Euclidean leaves are in units of the square root of the metric.
-
-    Attributes:
-        metric: One of :mod:`geodax.metrics`, or None for the identity.
-        manifold: Geometry of the position.
-        num_data: Number of examples over which the log density sums.
-    """
+    """The geometry of a sampler. Momenta of Euclidean leaves are in units of the square root of the metric, if any."""
 
     metric: Any
     manifold: AbstractManifold
     num_data: int
 
     def init(self, position: Position) -> PyTree:
-        """Return the initial state of the metric.
-
-        Raises:
-            TypeError: If there is a metric, and a Euclidean leaf is complex.
-            ValueError: If there is a metric, but no Euclidean leaf.
-        """
+        """Return the initial state of the metric, which needs a Euclidean leaf (ValueError), real ones (TypeError)."""
         if self.metric is None:
             return ()
         if not any(jax.tree.leaves(self.manifold.is_flat(position))):

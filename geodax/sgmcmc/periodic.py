@@ -13,17 +13,8 @@ def when(is_due: Array, function: Callable[..., PyTree], operand: PyTree, *given
     """Return ``function(operand, *given)`` if it is due, and ``operand`` otherwise.
 
     Under ``vmap`` a plain ``lax.cond`` would compute both branches at every step. Here the work is skipped unless it is
-    due for at least one chain; chains of one run are due at the same step.
-
-    Args:
-        is_due: A Boolean scalar.
-        function: Function of the operand and ``given`` that returns a tree with the operand's structure, shapes and
-            dtypes.
-        operand: The tree. It is copied at every step, so it should contain only what changes.
-        given: Trees that the function reads. They are not copied.
-
-    Returns:
-        The new or the old tree.
+    due for at least one chain; chains of one run are due at the same step. The operand is copied at every step, so it
+    should contain only what changes; ``given`` are not copied.
     """
 
     def run_alone(is_due: Array, operand: PyTree, given: tuple) -> PyTree:

@@ -278,7 +278,7 @@ def sghmc(
         def inner(index: Array, carry):
             position, momentum, metric_state, (_, least) = carry
             key_gradient, key_noise = jax.random.split(jax.random.fold_in(key_steps, index))
-            part = inner_batch("sghmc", batch, index, num_inner_steps)
+            part = inner_batch(batch, index, num_inner_steps)
             # a new momentum belongs to the time of the position; a continued one is half a flow or kick behind
             share = jnp.where(index == 0, 0.5, 1.0).astype(dtype) if resample_momentum else jnp.ones((), dtype)
 
@@ -343,7 +343,7 @@ def sghmc(
 
         def update(*args: Any) -> tuple[Any, SGHMCState]:
             # of several batches the first, before devices divide its examples
-            return found.update(*args[:5], *(inner_batch("sghmc", batch, 0, num_inner_steps) for batch in args[5:]))
+            return found.update(*args[:5], *(inner_batch(batch, 0, num_inner_steps) for batch in args[5:]))
 
         return found._replace(update=update)
 
@@ -394,6 +394,6 @@ def _of_first_batch(target: Target, num_inner_steps: int) -> Target:
     """The target with the first of the batches of an iteration."""
 
     def first(function: Any) -> Any:
-        return lambda position, batch: function(position, inner_batch("sghmc", batch, 0, num_inner_steps))
+        return lambda position, batch: function(position, inner_batch(batch, 0, num_inner_steps))
 
     return target.changed(first)

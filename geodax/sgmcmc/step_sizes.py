@@ -99,14 +99,9 @@ class Stiffness(NamedTuple):
     def largest(
         self, fixed: Scalar, weight: float, noise: Scalar, cycle: Cycle | None = None, left: float = 0.0
     ) -> Scalar:
-        """The largest u for which ``u * (fixed + weight * V')`` is at most 1.
+        """The largest u for which ``u * (fixed + weight * V')`` is at most 1, with V' the batch noise that counts.
 
-        Args:
-            fixed: What bounds u without batches.
-            weight: Weight of the variance that counts.
-            noise: The batch noise.
-            cycle: The pass in which errors of batches cancel, or None.
-            left: Of these errors the fraction ``left * curvature * u`` remains, at most all.
+        In the pass of a ``cycle`` the errors of batches cancel, but the fraction ``left * curvature * u``, at most all.
         """
         alone = 1.0 / (fixed + weight * self.counted(noise))
         if cycle is None:
@@ -264,11 +259,7 @@ def untuned(position: PyTree) -> Scalar:
 
 
 def step_size_of(name: str, schedule: Schedule | None, state: Any) -> Scalar:
-    """The step size of an iteration: that of the schedule or, without one, that of the warm-up.
-
-    Raises:
-        ValueError: If there has been no warm-up, unless the state is being traced.
-    """
+    """The step size of an iteration: that of the schedule, or else of the warm-up; ValueError if there was none."""
     found = schedule(state.iteration) if schedule else state.tuned_step_size
     if schedule is None and not isinstance(found, Tracer) and bool(jnp.any(jnp.isnan(found))):
         raise ValueError(

@@ -33,10 +33,7 @@ def nodes_of(network: PyTree) -> tuple[list[Any], Any]:
 
 
 def places_of(owner: str, network: PyTree, where: Callable[[Any], Any] | None) -> tuple[int, ...]:
-    """Return the places of dense layers among the nodes of a network, by default of all :class:`equinox.nn.Linear`.
-
-    Raises TypeError if the selection has anything but dense layers of the network, and ValueError if there is none.
-    """
+    """Return the places of dense layers among the nodes of a network, by default of all :class:`equinox.nn.Linear`."""
     dense = {i: node for i, node in enumerate(nodes_of(network)[0]) if is_dense(node) and has_weight(node)}
     places = tuple(dense)
     if where is not None:

@@ -58,7 +58,6 @@ class NewtonStep(NamedTuple):
     """Settings of the steps of parameters with independent posteriors.
 
     Attributes:
-        num_data: Number of examples in the whole data.
         beta1: Decay rate of the average of gradients.
         beta2: Decay rate of the average of Hessians.
         clip: Largest absolute entry of a step at learning rate 1; None for no limit.

@@ -27,7 +27,6 @@ class MatrixGaussian(eqx.Module):
     """Normal distribution of a matrix whose entries are independent in a basis that is a Kronecker product.
 
     Attributes:
-        mean: Mean in the basis.
         deviation: Standard deviations in the basis.
         left: Orthogonal matrix for the rows.
         right: Orthogonal matrix for the columns; those of split layers may have rows of zeros below it.
@@ -157,13 +156,9 @@ def assembled(
 ) -> Any:
     """Return a network with other values; leaves that are no arrays of real numbers stay.
 
-    Args:
-        network: The network.
-        places: Places of layers among its nodes.
-        matrices: Matrices of these layers; none leave the layers as they are.
-        is_rest: Whether an array outside the layers has a posterior.
-        rest: Entries of the arrays that have one.
-        points: The arrays that have none; None leaves them as they are.
+    The matrices belong to the layers at some places among its nodes; none leave the layers as they are. ``rest`` are
+    the entries of the arrays outside the layers that have a posterior, ``points`` the arrays that have none; None
+    leaves them.
     """
     nodes, structure = nodes_of(network)
     free, start, number = iter(points or ()), 0, 0

@@ -96,10 +96,8 @@ class Rows(eqx.Module):
     """A network with random weights, drawn independently for each row of a batch.
 
     Attributes:
-        network: The network.
         key: PRNG key for the weights.
         share: Index of this device's rows if devices divide the rows of a batch.
-        num_shares: Number of devices that divide the rows.
     """
 
     network: PyTree
@@ -118,10 +116,7 @@ class Rows(eqx.Module):
         return _replace(self.network, self.key, drawn)(x)
 
     def rows(self, x: Array) -> Array:
-        """Return the outputs for the rows of x, with different weights for each row.
-
-        Raises ValueError if a module that draws its output at one input is applied several times to a row.
-        """
+        """Return the outputs for the rows of x, with different weights for each row."""
         keys = jax.random.split(self.key, self.num_shares * x.shape[0])
         if self.share is not None:
             keys = jax.lax.dynamic_slice_in_dim(keys, self.share * x.shape[0], x.shape[0])
@@ -135,10 +130,7 @@ class Rows(eqx.Module):
         return jax.vmap(lambda key, row: _replace(self.network, key, drawn)(row))(keys, x)
 
     def jointly(self, x: Array, apply: Callable[[Any, Array], Any]) -> Any:
-        """Return ``apply(network, x)`` with the same weights for all rows of x, as one function.
-
-        Raises ValueError if a module that has no weights to draw is called several times.
-        """
+        """Return ``apply(network, x)`` with the same weights for all rows of x, as one function."""
         if _has_joint(self.network):
             _require_one_use(self.network, _uses(self.network, apply, x), is_function=True)
         return apply(_replace(self.network, self.key, lambda _, node, key: node.fixed(key)), x)
@@ -294,17 +286,13 @@ def uses(
     call: Callable[..., Any],
     *args: Any,
 ) -> dict[int, Use]:
-    """Find how one example passes through modules of a network, by their index among its nodes.
+    """Find how one example passes through the marked modules of a network, by their index among its nodes.
 
     The network is traced once more with marked calls, and nothing is computed. The traced program shows how often each
     module is called, in which loops, and with how many axes.
 
-    Args:
-        network: A pytree that contains the modules.
-        is_node: Whether a node is not flattened further.
-        is_marked: Which nodes are wanted.
-        call: ``(network, *args) -> outputs`` for one example.
-        *args: Arrays, or their shapes and dtypes.
+    ``call`` is ``(network, *args) -> outputs`` for one example, from arrays or their shapes and dtypes; ``is_node``
+    says whether a node is not flattened further.
     """
     nodes, structure = jax.tree.flatten(network, is_leaf=is_node)
     if not any(map(is_marked, nodes)):

@@ -76,10 +76,7 @@ def same_positions(owner: str, network: PyTree) -> Callable[[PyTree], None]:
 
 
 def are_points(position: Position, points: Sequence[str]) -> list[bool]:
-    """Return which leaves of a position have a path that matches one of some shell patterns.
-
-    Raises ValueError for a pattern without a match, but for parameters of likelihoods.
-    """
+    """Return which leaves of a position have a path that matches one of some shell patterns."""
     names = _tree.leaf_names(position)
     for pattern in points:
         if pattern not in (NOISE, SPACINGS) and not any(fnmatch.fnmatchcase(name, pattern) for name in names):
@@ -169,12 +166,7 @@ class GaussianOver(AbstractWhole):
         points: Sequence[str] = (),
         rank: int | None = None,
     ):
-        """See the class.
-
-        Raises:
-            TypeError: If a leaf is not a real array, or the dtypes differ.
-            ValueError: If nothing has a posterior, or the family has another size, or parameters lie on a manifold.
-        """
+        """See the class."""
         _checks.parameters("GaussianOver", "position", position)
         _checks.warn_if_tied("GaussianOver", "position", position)
         require_free("GaussianOver", position)

@@ -15,7 +15,7 @@ import pytest
 
 from geodax._wording import named_by
 from geodax.app import main
-from geodax.app.commands.messages import COMMANDS, as_option, mistyped, without_owner
+from geodax.app.commands.entry import COMMANDS, as_option, mistyped, without_owner
 from geodax.app.families import FAMILIES, unused
 from geodax.app.run_folder.going_on import way_out
 from geodax.app.run_folder.own import new_folder

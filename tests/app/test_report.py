@@ -15,11 +15,10 @@ from geodax.app.commands.terminal import say, show
 from geodax.app.network.report import _about_eigenvalues
 from geodax.app.report import drawing, plots
 from geodax.app.report.calibration import reliability_plot
-from geodax.app.report.html import Report
+from geodax.app.report.html import Report, svg
 from geodax.app.report.numbers import rounded, with_error, with_interval
 from geodax.app.report.page import SERIES, THEME
 from geodax.app.report.parts import end, misfits
-from geodax.app.report.svg import svg
 from geodax.app.run_folder.actions import RunResult
 from geodax.diagnostics.findings import Finding, check, summarize
 from geodax.predict.scores import reliability
@@ -85,7 +84,7 @@ def test_everything_passed_in_is_escaped():
     report.callout("note", EVIL, EVIL)
     report.warnings([Finding("severe", EVIL, EVIL, EVIL)])
     report.table([[EVIL, EVIL]], [EVIL, EVIL], caption=EVIL)
-    report.figure(plots.interval_plot({EVIL: draws(x=())["x"]}, references={EVIL: 0.0}), EVIL, alt=EVIL)
+    report.figure(plots.interval_plot({EVIL: draws(x=())["x"]}), EVIL)
     page = report.html()
     elements = assert_stands_alone(page)
     assert "<script" not in page
@@ -233,11 +232,6 @@ def test_figures_of_many_variables_are_bounded(plot):
     assert len(report.html()) < 600_000
 
 
-def test_complex_draws_are_refused_with_the_way_out():
-    with pytest.raises(ValueError, match="real and imaginary parts separately"):
-        plots.trace_plot({"x": np.zeros((2, 10), complex)})
-
-
 @pytest.mark.parametrize("energy", [np.zeros((2, 50)), np.full((1, 5), np.nan), np.ones((3, 1))])
 def test_energies_of_any_kind_are_drawn(energy):
     report = Report("t")
@@ -370,7 +364,7 @@ def test_figures_can_be_read_on_a_phone():
     """At 400 pixels, less the margins of the page, all text of the version that is shown has 11 pixels."""
     report = Report("t")
     report.figure(plots.trace_plot(draws(x=(4,))), "c")
-    report.figure(plots.interval_plot(draws(x=(4,)), references={"a long name of a reference": 0.0}), "c")
+    report.figure(plots.interval_plot(draws(x=(4,))), "c")
     report.figure(reliability_plot(reliability(np.full((9, 2), 0.5), np.zeros(9, int))), "c")
     page = report.html()
     pictures = re.findall(r"<svg [^>]*>.*?</svg>", page, re.DOTALL)

@@ -18,6 +18,7 @@ from geodax.models.network import density
 from geodax.models.network.counts import COUNT_LIKELIHOODS, observations
 from geodax.models.network.density import NetworkParameters, NetworkPrior
 from geodax.models.network.order import identified
+from tests.models.simulations import network_counts
 
 K, C, RANK, T = 2, 5, 1, 40
 _natural, _log_rates = jax.jit(density.parameters), jax.jit(density.log_rates)
@@ -36,7 +37,7 @@ def truth() -> NetworkParameters:
 @pytest.fixture(scope="module")
 def simulated(truth) -> tuple[np.ndarray, np.ndarray]:
     with jax.enable_x64(True):
-        simulate = jax.jit(density.simulate, static_argnums=2)
+        simulate = jax.jit(network_counts, static_argnums=2)
         states, counts = simulate(jax.random.key(1), jax.tree.map(jnp.asarray, truth), T)
     return np.asarray(states), np.asarray(counts)
 
@@ -464,7 +465,7 @@ def test_ranks_of_prior_draws_are_uniform(likelihood):
         truth = NetworkParameters(np.stack(vectors), eigenvalues, np.zeros(2), transition, dispersion)
         with jax.enable_x64(True):
             theta = jax.tree.map(jnp.asarray, truth)
-            _, counts = density.simulate(jax.random.key(repetition), theta, 12, likelihood=likelihood)
+            _, counts = network_counts(jax.random.key(repetition), theta, 12, likelihood=likelihood)
         options = {"counts": likelihood, "eigenvalue_scale": 1.0, "dispersion_scale": 0.5, "random_state": repetition}
         model = NetworkHMM(2, 1, num_warmup=300, num_samples=500, num_chains=2, **options).fit(np.asarray(counts))
         true = identified(jax.tree.map(lambda leaf: np.asarray(leaf)[None], truth))

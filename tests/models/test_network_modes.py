@@ -11,6 +11,7 @@ from geodax.models.network.counts import COUNT_LIKELIHOODS, observations
 from geodax.models.network.density import NetworkParameters, NetworkPrior
 from geodax.models.network.low_rank_counts import Factors, WeightedCounts
 from geodax.models.network.modes import find_modes, starting_point
+from tests.models.simulations import network_counts
 
 C, K, T = 5, 3, 60
 PAIRS = np.triu_indices(C)
@@ -104,7 +105,7 @@ def found(request):
     truth = NetworkParameters(vectors, np.tile([5.0, 3.0], (K, 1)), np.array([-2.0, 0.5, 3.0]), transition, dispersion)
     with jax.enable_x64(True):
         theta = jax.tree.map(jnp.asarray, truth)
-        simulate = jax.jit(density.simulate, static_argnums=2, static_argnames="likelihood")
+        simulate = jax.jit(network_counts, static_argnums=2, static_argnames="likelihood")
         states, counts = simulate(jax.random.key(3), theta, T, likelihood=request.param)
     data = observations(np.asarray(counts), likelihood=request.param)
     prior = NetworkPrior(intercept_scale=5.0)

@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal
 import geodax as gx
 from geodax.models.pca import density as ppca
 from geodax.models.pca.density import PPCAParameters, PPCAPrior
+from tests.models.simulations import ppca_rows
 
 _natural = jax.jit(ppca.parameters)
 
@@ -224,7 +225,7 @@ def test_simulation_based_calibration(key):
         return jnp.stack([theta.scale[0], theta.scale[1], theta.noise, theta.mean[0], projector[0, 0], projector[0, 1]])
 
     truths = jax.vmap(truth)(jax.random.split(key_truth, num_sets))
-    data = jax.vmap(lambda k, t: ppca.simulate(k, t, num_rows))(jax.random.split(key_data, num_sets), truths)
+    data = jax.vmap(lambda k, t: ppca_rows(k, t, num_rows))(jax.random.split(key_data, num_sets), truths)
     ranks = np.asarray(jax.jit(jax.vmap(posterior_ranks))(jax.random.split(key_run, num_sets), truths, data))
     num_bins = 8
     counts = np.stack([np.bincount(r * num_bins // (num_draws + 1), minlength=num_bins) for r in ranks.T])

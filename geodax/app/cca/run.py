@@ -1,6 +1,5 @@
 """Hierarchical canonical correlation analysis as a model of ``geodax fit``."""
 
-import csv
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from geodax.app.cca import report as cca_report
 from geodax.app.cca.files import GroupedTable, read_grouped, read_new_rows
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.report.parts import misfits
-from geodax.app.run_folder.files import kept_arrays, number_text, save_arrays
+from geodax.app.run_folder.files import kept_arrays, save_arrays, write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.cca import density as cca_density
@@ -100,11 +99,8 @@ class CCARun(AbstractRunKind):
                 if len(parts) == 2
                 else _of_the_other_view(model, part, groups, given)
             )
-        with open(path, "w", newline="", encoding="utf-8") as handle:
-            writer = csv.writer(handle)
-            writer.writerow(["row", data.group, *heading])
-            for i, (label, values) in enumerate(zip(new.groups.tolist(), cells, strict=True), start=1):
-                writer.writerow([i, label, *map(number_text, values)])
+        numbered = enumerate(zip(new.groups.tolist(), cells, strict=True), start=1)
+        write_rows(path, ["row", data.group, *heading], ((i, label, *values) for i, (label, values) in numbered))
         return notes
 
 

@@ -1,34 +1,45 @@
-"""Runs one command and reports errors."""
+"""Runs one command and reports errors, which name arguments of the library as options."""
 
 import contextlib
+import dataclasses
+import difflib
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from geodax._version import __version__
-from geodax._wording import named_by
+from geodax._wording import UNSET, named_by
 from geodax.app.commands.commands import app
-from geodax.app.commands.messages import as_option, mistyped, without_owner
 from geodax.app.commands.terminal import complain, say
+from geodax.app.families import FAMILIES
 
 _PACKAGE = Path(__file__).parents[2]
 _DESCRIPTION = "Bayesian inference on curved and structured spaces. `geodax --version` prints the version."
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "fit": tuple(FAMILIES),
+    "show": (),
+    "report": (),
+    "resume": (),
+    "predict": (),
+    "data": ("list", "fetch"),
+    "citation": (),
+    "completion": (),
+}
+"""The commands, each with its own commands."""
+
+_OPTIONS = {field.name for family in FAMILIES.values() for field in dataclasses.fields(family.options)}
 
 
 def run_command(arguments: list[str] | None = None) -> int:
-    """Run one command.
+    """Run one command, by default that of the process, and return its exit code.
 
-    Args:
-        arguments: Command-line words; None takes those of the process.
-
-    Returns:
-        0 on success, 1 after an expected error, 3 after an unexpected one, 130 after an interruption, 141 if the reader
-        of a pipe has closed it. Unknown commands and options raise SystemExit(2), as argument parsers do.
+    This is 0 on success, 1 after an expected error, 3 after an unexpected one, 130 after an interruption, 141 if the
+    reader of a pipe has closed it. Unknown commands and options raise SystemExit(2), as argument parsers do.
     """
     words = sys.argv[1:] if arguments is None else arguments
     try:
@@ -110,3 +121,34 @@ def _unexplained(error: Exception) -> str:
         f"geodax: unexpected error: {type(error).__name__}: {first:.300}. This is a bug in geodax. Please report it "
         "with the output of GEODAX_TRACEBACK=1."
     )
+
+
+def mistyped(words: Sequence[str]) -> str:
+    """Say in one or two sentences what is wrong with the name of a command; empty if it exists, or none was named."""
+    before, known = "geodax", tuple(COMMANDS)
+    for word in words[:2]:
+        if word.startswith("-") or not known:
+            return ""
+        if word not in known:
+            near = difflib.get_close_matches(word.casefold(), known, n=1)
+            meant = "fit " + word if before == "geodax" and word in FAMILIES else next(iter(near), "")
+            hint = f"; did you mean `{before} {meant}`?" if meant else "."
+            return f"`{before}` has no command {word!r}{hint} Its commands are {', '.join(known)}."
+        before, known = f"{before} {word}", COMMANDS.get(word, ())
+    return ""
+
+
+def as_option(name: str, value: Any = UNSET) -> str:
+    """Name an argument of the library as the option of a command, where it is one: `--num-samples 0`."""
+    if name not in _OPTIONS:
+        return name if value is UNSET else f"{name} {value}"
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return option if value else f"--no-{option[2:]}"
+    return option if value is UNSET else f"{option} {value}"
+
+
+def without_owner(message: str) -> str:
+    """Return a message of the library without the class or function at its beginning, as in ``sample: ...``."""
+    owner, _, rest = message.partition(": ")
+    return rest if rest and owner.replace(".", "").isidentifier() else message

@@ -49,14 +49,7 @@ def complain(message: str, style: str = "red") -> None:
 
 
 def say_written(what: str, path: Path, *notes: str, as_json: bool = False) -> None:
-    """Print notes and the path of a written file; for standard output, print only the notes, to standard error.
-
-    Args:
-        what: What the file holds.
-        path: The file.
-        *notes: Sentences about it.
-        as_json: Whether to print one JSON object.
-    """
+    """Print notes and the path of a written file; for standard output, print only the notes, to standard error."""
     from geodax.app.run_folder.outputs import open_descriptor
 
     if as_json:

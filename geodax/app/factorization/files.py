@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from geodax.app.mlp.targets import better_likelihood
 from geodax.app.run_folder.files import kept_arrays, save_arrays
 from geodax.app.tables.chosen_rows import choose_held_out, times_of
+from geodax.app.tables.codes import better_likelihood
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names
 from geodax.app.tables.read import Table, notes_on_reading, read_table

@@ -13,7 +13,7 @@ from geodax.app.family import statistics
 from geodax.app.report import scored
 from geodax.app.report.drawing import NORMAL, WIDTH, draw_intervals, finish, new_figure, styled
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import interval_of, rounded, with_error, with_interval
+from geodax.app.report.numbers import interval_of, rounded, with_error
 from geodax.app.report.page import INK
 from geodax.app.report.parts import begin, end
 from geodax.diagnostics.findings import Finding
@@ -46,12 +46,11 @@ def write_factorization(
     drawn = identified_draws(model, data)
     _held_out(report, model, data)
     report.section("The matrix")
-    low, median, high = np.quantile(drawn["noise"], (0.05, 0.5, 0.95))
-    rows = [["standard deviation of the noise", with_interval(median, low, high)]]
+    rows = [["standard deviation of the noise", interval_of(drawn["noise"])]]
     if "scales" in drawn:
         size = model.spread_ / np.sqrt(len(model.users_) * len(model.items_))
         strength = size * np.sqrt(np.sum(drawn["scales"] ** 2, axis=-1))
-        rows.append(["root mean square of the entries of W", with_interval(*np.quantile(strength, (0.5, 0.05, 0.95)))])
+        rows.append(["root mean square of the entries of W", interval_of(strength)])
     report.table(rows, ["quantity", "median and 90 % interval"], "In the units of the ratings.")
     if "scales" in drawn:
         shown = min(model.rank, _MOST_SCALES)

@@ -1,8 +1,7 @@
 """Low-rank factorization of ratings as a model of ``geodax fit``."""
 
-import csv
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from geodax.app.factorization.files import RatingTable, load_ratings, read_new_p
 from geodax.app.factorization.scores import rating_scores
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.report import scored
-from geodax.app.run_folder.files import number_text
+from geodax.app.run_folder.files import write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, counted
 from geodax.diagnostics.findings import Finding, check
@@ -73,7 +72,6 @@ class FactorizationRun(AbstractRunKind):
         return check(*self.summarized(data, model))
 
     def results(self, data: RatingTable, model: Any) -> tuple[str, ...]:
-        """Return the scores of the held-out ratings, if there are any."""
         found = rating_scores(model, data)
         return scored.lines(f"{int(data.is_test.sum()):,} held-out ratings", found) if found else ()
 
@@ -95,15 +93,14 @@ class FactorizationRun(AbstractRunKind):
                 f"{len(places):,} pairs of a user and an item have no rating in the fit, expected 1 to "
                 f"{_MOST_MISSING:,}. Name the pairs to predict in a file: geodax predict RUN FILE."
             )
-        with open(path, "w", newline="", encoding="utf-8") as handle:
-            writer = csv.writer(handle)
-            writer.writerow([*data.columns, *_HEADING])
+
+        def rows() -> Iterator[tuple[Any, ...]]:
             for part in np.array_split(places, -(-len(places) // _AT_ONCE)):
                 pairs = np.stack([model.users_[part[:, 0]], model.items_[part[:, 1]]], axis=1)
-                for pair, values in zip(
-                    pairs, np.transpose(_cells(model, pairs, model.predict_parts(pairs))), strict=True
-                ):
-                    writer.writerow([*pair, *map(number_text, values)])
+                cells = np.transpose(_cells(model, pairs, model.predict_parts(pairs)))
+                yield from ((*pair, *values) for pair, values in zip(pairs, cells, strict=True))
+
+        write_rows(path, [*data.columns, *_HEADING], rows())
         return (f"{len(places)} pairs had no rating in the fit.",)
 
     def predict(
@@ -125,12 +122,8 @@ class FactorizationRun(AbstractRunKind):
             heading += ["observed", "log_predictive_density"]
         words = np.array(["neither", "item", "user", "both"])[2 * is_known[:, 0] + is_known[:, 1]]
         words = np.where(is_whole, words, "")
-        with open(path, "w", newline="", encoding="utf-8") as handle:
-            writer = csv.writer(handle)
-            writer.writerow(heading)
-            for i, (pair, word) in enumerate(zip(pairs, words, strict=True)):
-                row = [*pair, *map(number_text, cells[:4, i]), word]
-                writer.writerow(row if ratings is None else [*row, *map(number_text, (ratings[i], cells[4, i]))])
+        scores = [] if ratings is None else [ratings, cells[4]]
+        write_rows(path, heading, zip(*pairs.T, *cells[:4], words, *scores, strict=True))
         for side, known in zip(data.columns[:2], is_known.T, strict=True):
             new = len(set(pairs[is_whole & ~known, list(data.columns).index(side)].tolist()))
             if new:

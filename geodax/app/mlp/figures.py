@@ -32,24 +32,6 @@ _MOST_UPRIGHT = 6  # labels of categories below an axis
 _DASHES = ("-", "--", ":", "-.")
 
 
-def predicted_figure(
-    centre: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str, *, is_log: bool = False
-) -> Figure:
-    """Plot observed values y against predicted means or medians, with lower and upper ends of intervals."""
-    low, high = interval
-    figure = new_figure(WIDTH, 3.9)
-    ax = styled(figure.add_subplot())
-    ax.vlines(centre, low, high, color=SERIES[0], alpha=0.25, linewidth=0.8)
-    ax.plot(centre, y, ".", color=SERIES[0], markersize=5, markeredgewidth=0)
-    ends = [min(centre.min(), y.min()), max(centre.max(), y.max())]
-    ax.plot(ends, ends, ":", color=INK, linewidth=0.9)
-    ax.set_xlabel(f"predicted {short(target)}", fontsize=NORMAL, color=INK)
-    ax.set_ylabel(f"observed {short(target)}", fontsize=NORMAL, color=INK)
-    if is_log:
-        logarithmic(ax, "xy")
-    return finish(figure)
-
-
 def calibration_figure(ranks: np.ndarray, weights: np.ndarray | None = None) -> Figure:
     """Plot the fraction of rows below each quantile of their prediction.
 

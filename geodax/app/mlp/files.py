@@ -125,23 +125,10 @@ def read_labelled(
 ) -> LabelledTable:
     """Read the rows of a file that have all targets: their inputs, targets and weights, and which are held out.
 
-    Args:
-        path: The file.
-        target: Column of the target, or several of numbers.
-        columns: Columns of the inputs; None takes all other columns that vary, except text that looks like names.
-        categories: Columns that are categories, even if they look like numbers or names.
-        drop: Columns to leave out.
-        weights: Column of the weights of the rows; by default all are 1.
-        groups: Column of groups of rows that are held out together; by default rows are held out one by one.
-        time: Column of times; the latest rows are held out. By default they are chosen at random.
-        are_classes: Whether the target holds classes: text or integers.
-        test_fraction: Fraction of the rows to hold out.
-        calibration_fraction: Fraction of the others that calibrates conformal predictions.
-        seed: Chooses the rows that are held out.
-        dialect: Format of the file.
-
-    Raises:
-        TableError: If columns cannot be found or have the wrong contents.
+    Several targets are numbers. Without ``columns`` all other columns that vary are inputs, except text that looks like
+    names; those in ``categories`` are, even if they look like numbers or names. Rows with equal ``groups`` are held out
+    together, with ``time`` the latest, else the seed chooses them. Raises TableError if columns cannot be found or have
+    the wrong contents.
     """
     wished = tuple(dict.fromkeys([target] if isinstance(target, str) else target))
     others = (*wished, *filter(None, (weights, groups)))  # no inputs

@@ -42,9 +42,6 @@ class Importance(NamedTuple):
 
     Attributes:
         scores: Increase of the loss by input, the largest first; standard errors over rows and permutations.
-        num_rows: Number of rows.
-        num_draws: Number of draws of the ensemble.
-        num_repeats: Number of permutations of each input.
     """
 
     scores: Mapping[str, Score]
@@ -57,9 +54,7 @@ class Dependence(NamedTuple):
     """Partial dependence on one input.
 
     Attributes:
-        name: The input.
         values: Values of the input, or its categories.
-        curves: Mean prediction at each value, for each draw; with a last axis over classes for a classifier.
         is_date: Whether the values are days since 1970-01-01.
     """
 

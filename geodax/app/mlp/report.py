@@ -13,6 +13,7 @@ from geodax.app.mlp.draws import identified_draws, point_estimates
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.importance import Importance, partial_dependence, permutation_importance
 from geodax.app.mlp.results import NETWORK, Judged, Results, answer, each_target, results
+from geodax.app.report import plots
 from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded, with_error
@@ -141,7 +142,7 @@ def _numbers(report: Report, model: Any, data: LabelledTable, found: Results) ->
     is_log = model.likelihood == "log-normal"
     centre = model.predict_quantiles(found.rows.inputs[shown], (0.5,))[0] if is_log else parts.mean[shown]
     report.figure(
-        figures.predicted_figure(centre, quantiles[_LEVELS.index(0.9)], y[shown], data.target, is_log=is_log),
+        plots.predicted_figure(centre, quantiles[_LEVELS.index(0.9)], y[shown], data.target, is_log=is_log),
         f"Predicted {'median' if is_log else 'mean'} against observed value, with 90 % predictive intervals{some}.",
     )
     rows = []

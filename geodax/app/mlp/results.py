@@ -36,7 +36,6 @@ class Judged:
     """The rows on which predictions are judged.
 
     Attributes:
-        inputs: Their inputs.
         targets: Their targets: numbers, or class indices.
         is_held_out: Whether they were held out; otherwise they are the fitted rows.
         total: Number of such rows, of which these are evenly spaced ones.

@@ -1,7 +1,6 @@
 """The dense networks of ``geodax fit``: classifier and regressor."""
 
 import abc
-import csv
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,9 +14,9 @@ from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, sa
 from geodax.app.mlp.mixing import about_ensemble, judged_by_predictions
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.mlp.results import each_target, results
-from geodax.app.mlp.targets import better_likelihood
-from geodax.app.run_folder.files import number_text
+from geodax.app.run_folder.files import number_text, write_rows
 from geodax.app.tables.assembly import about_missing
+from geodax.app.tables.codes import better_likelihood
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart, in_one_cell
 from geodax.app.tables.read import Table
@@ -131,7 +130,6 @@ class AbstractMLPRun(AbstractRunKind):
         return judged_by_predictions(check(draws, stats, summary=summary), draws)
 
     def results(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
-        """Return the scores of the network and of simpler models, one line per score."""
         parts = each_target(model, data)
         found = [results(*part) for part in parts]
         names = [one.target if data.several else "" for _, one in parts]
@@ -177,7 +175,6 @@ class ClassifierRun(AbstractMLPRun):
         return (f"No fitted row has {which}, because all such rows are held out. It is never predicted.",)
 
     def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
-        """Return a note if targets have classes that are not in the fit."""
         new = targets[(targets != "") & ~np.isin(targets, model.classes_)].tolist()
         if not new:
             return ()
@@ -291,14 +288,6 @@ def _write(
     words = [[prefix + word for word in part[0]] for prefix, part in zip(prefixes, parts, strict=True)]
     named = apart(targets, ["row", *(word for each in words for word in each)])
     own = [word for name, each in zip(named, words, strict=True) for word in (name, *each)]
-    columns = [values for _, each in parts for values in each]
-    with open(path, "w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle)
-        writer.writerow(["row", *apart(text, ["row", *own]), *own])
-        for i in range(len(table.values)):
-            cells = [_cell(values[i]) for values in columns]
-            writer.writerow([i + 1, *(values[i] for values in text.values()), *cells])
-
-
-def _cell(value: Any) -> str:
-    return str(value) if isinstance(value, str) else number_text(value)
+    columns = [*text.values(), *(values for _, each in parts for values in each)]
+    rows = zip(range(1, len(table.values) + 1), *columns, strict=True)
+    write_rows(path, ["row", *apart(text, ["row", *own]), *own], rows)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
 from geodax.app.run_folder.files import number_text
 from geodax.app.tables.columns import as_cells, read_column
@@ -17,7 +16,6 @@ from geodax.data.errors import TableError, counted
 LEFT_OUT = "The target {!r} was left out: {}."
 _MOST_CLASSES = 200
 _LARGEST_WHOLE = 2.0**53  # from here on different integers can be the same float
-_SKEWED = 1.0  # skewness
 _LISTED = 12  # number of classes in a note
 
 
@@ -64,15 +62,6 @@ def class_counts(labels: np.ndarray) -> str:
     found = [f"{names[i]} ({counts[i]:,})" for i in in_order(names.tolist())]
     more = f" and {len(found) - _LISTED} more, {len(found)} in all" if len(found) > _LISTED else ""
     return f"Classes: {', '.join(found[:_LISTED])}{more}."
-
-
-def better_likelihood(y: np.ndarray) -> str:
-    """The likelihood for numbers with a long right tail, or for many counts near zero; empty for other numbers."""
-    if np.ptp(y) == 0 or y.min() < 0 or (skewness := stats.skew(y)) < _SKEWED:
-        return ""
-    if y.min() > 0:
-        return "log-normal" if abs(stats.skew(np.log(y))) < 0.5 * skewness else ""
-    return "negative-binomial" if np.all(y == np.round(y)) else ""
 
 
 def observed_classes(

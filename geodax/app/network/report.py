@@ -215,9 +215,7 @@ def write_network(
     ax = styled(figure.add_subplot())
     labels = [f"state {k + 1}" for k in range(model.n_states)]
     ends = np.append(data.starts, data.starts[-1] + data.width)
-    ax.stackplot(
-        ends, np.vstack([probabilities, probabilities[-1:]]).T, labels=labels, step="post", colors=_colours(model)
-    )
+    ax.stackplot(ends, np.vstack([probabilities, probabilities[-1:]]).T, labels=labels, step="post", colors=SERIES)
     ax.set_xlabel("time", fontsize=NORMAL, color=INK)
     if data.is_date:
         as_dates(ax)
@@ -348,7 +346,3 @@ def _heatmaps(matrices: Sequence[tuple[str, np.ndarray]], names: Sequence[str] |
     bar.ax.tick_params(colors=INK, labelsize=SMALL)
     bar.outline.set_edgecolor(INK)
     return finish(figure)
-
-
-def _colours(model: NetworkHMM) -> list[str]:
-    return [SERIES[k % len(SERIES)] for k in range(model.n_states)]

@@ -1,8 +1,7 @@
 """The network models of ``geodax fit``: eigenmodel and network."""
 
-import csv
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from geodax.app.network.modes import mode_findings, sign_findings
 from geodax.app.network.scores import contact_scores
 from geodax.app.report import scored
 from geodax.app.report.parts import misfits
-from geodax.app.run_folder.files import kept_arrays, number_text, save_arrays
+from geodax.app.run_folder.files import kept_arrays, save_arrays, write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.diagnostics.findings import Finding, check
@@ -110,7 +109,7 @@ class EigenmodelRun(AbstractRunKind):
             cells[is_whole] = np.stack([draws.mean(axis=0), *np.quantile(draws, [0.05, 0.95], axis=0)], axis=1)
         word = "rate" if model.link == "log" else "probability"
         heading = ["node_1", "node_2", word, f"{word}_5%", f"{word}_95%"]
-        _write(path, heading, names.tolist(), cells)
+        write_rows(path, heading, ((*pair, *values) for pair, values in zip(names.tolist(), cells, strict=True)))
 
 
 class NetworkRun(AbstractRunKind):
@@ -155,7 +154,6 @@ class NetworkRun(AbstractRunKind):
         return findings + misfits(network_report.network_checks(data, model), _MORE_FLEXIBLE)
 
     def results(self, data: ContactWindows, model: Any) -> tuple[str, ...]:
-        """Return the scores of the held-out counts, if there are any."""
         found = contact_scores(data, model)
         return scored.lines("held-out counts", found) if found else ()
 
@@ -175,11 +173,11 @@ class NetworkRun(AbstractRunKind):
         none = model.log_predictive(np.where(data.is_test, 0.0, np.nan), data.fitted)
         expected = model.expected_counts(data.fitted)[:, *place][window, pair]
         cells = np.stack([expected, -np.expm1(none), data.counts[:, *place][window, pair]], axis=1)
-        labels = (
-            [number_text(data.starts[t]), data.names[first[i]], data.names[second[i]]]
-            for t, i in zip(window, pair, strict=True)
+        rows = (
+            (data.starts[t], data.names[first[i]], data.names[second[i]], *values)
+            for t, i, values in zip(window, pair, cells, strict=True)
         )
-        _write(path, ["start", "class_1", "class_2", "expected", "probability", "observed"], labels, cells)
+        write_rows(path, ["start", "class_1", "class_2", "expected", "probability", "observed"], rows)
         return (f"{len(cells)} counts were held out; `probability` is that of at least one contact.",)
 
     def predict(
@@ -198,8 +196,7 @@ class NetworkRun(AbstractRunKind):
         probabilities = model.predict_proba(counts)
         heading = ["start", "state", *(f"probability_{k + 1}" for k in range(probabilities.shape[1]))]
         states = probabilities.argmax(axis=1) + 1
-        labels = ([number_text(start), state] for start, state in zip(new.starts, states, strict=True))
-        _write(path, heading, labels, probabilities)
+        write_rows(path, heading, zip(new.starts, states, *probabilities.T, strict=True))
         return new.notes
 
     def _estimator(self, options: Mapping[str, Any]) -> NetworkHMM:
@@ -210,14 +207,6 @@ class NetworkRun(AbstractRunKind):
         if not hasattr(model, "modes_"):
             model.modes_ = model.find_modes(data.fitted)
         return model.modes_
-
-
-def _write(path: Path, heading: Sequence[str], labels: Iterable[Sequence[Any]], cells: np.ndarray) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle)
-        writer.writerow(heading)
-        for label, values in zip(labels, cells, strict=True):
-            writer.writerow([*label, *map(number_text, values)])
 
 
 def _save(path: Path, data: Any) -> None:

@@ -3,10 +3,10 @@
 import numpy as np
 
 from geodax.app.pca import figures, number, quantities
-from geodax.app.pca.number_figure import number_figure
-from geodax.app.pca.page import Page, interval, plural
+from geodax.app.pca.figures import number_figure
+from geodax.app.pca.page import Page, plural
 from geodax.app.pca.quantities import PooledDraws
-from geodax.app.report.numbers import with_interval
+from geodax.app.report.numbers import interval_of, with_interval
 
 _CLEAR = 0.95
 _RATIO = 1.1
@@ -75,9 +75,9 @@ def write_scales(page: Page) -> None:
     rows = [
         [
             str(j + 1),
-            interval(draws.scale[:, j]),
-            interval(ratio[:, j]),
-            interval(100 * share[:, j]),
+            interval_of(draws.scale[:, j]),
+            interval_of(ratio[:, j]),
+            interval_of(100 * share[:, j]),
             _probability(above[j]),
             _probability(larger[j]) if j + 1 < p else "–",
         ]
@@ -106,15 +106,15 @@ def _write_classical(page: Page, observed: np.ndarray, share: np.ndarray) -> Non
     classical = 100 * observed / max(float(observed.sum()), 1e-300)
     shown = min(p, 30, len(observed))
     rows = [
-        [str(j + 1), f"{classical[j]:.1f}", interval(100 * (share[:, j] + noise)), interval(100 * share[:, j])]
+        [str(j + 1), f"{classical[j]:.1f}", interval_of(100 * (share[:, j] + noise)), interval_of(100 * share[:, j])]
         for j in range(shown)
     ]
     rows.append(
         [
             f"1 to {shown}",
             f"{classical[:shown].sum():.1f}",
-            interval(100 * (share[:, :shown].sum(axis=1) + shown * noise)),
-            interval(100 * share[:, :shown].sum(axis=1)),
+            interval_of(100 * (share[:, :shown].sum(axis=1) + shown * noise)),
+            interval_of(100 * share[:, :shown].sum(axis=1)),
         ]
     )
     page.report.subsection("Compared with classical PCA")
@@ -125,7 +125,7 @@ def _write_classical(page: Page, observed: np.ndarray, share: np.ndarray) -> Non
     )
     page.report.text(
         "Classical PCA counts all variance along a component, noise included. This model separates the noise, which "
-        f"has {interval(100 * noise, ' %')} of the total variance along every direction; the component explains the "
+        f"has {interval_of(100 * noise, ' %')} of the total variance along every direction; the component explains the "
         f"rest. {_agreement(classical[:shown], 100 * (share[:, :shown] + noise[:, None]))}"
     )
 
@@ -165,8 +165,8 @@ def write_subspace(page: Page) -> None:
         "The largest principal angle of every draw, and the angle of each component to its own mean direction. That is "
         "large if two neighbours with similar scales exchange places, even if their plane is well determined.",
     )
-    rows = [[f"principal angle {k + 1}", interval(subspace[:, k])] for k in range(min(subspace.shape[1], 15))]
-    rows += [[f"component {j + 1}", interval(component[:, j])] for j in range(min(p, 15))]
+    rows = [[f"principal angle {k + 1}", interval_of(subspace[:, k])] for k in range(min(subspace.shape[1], 15))]
+    rows += [[f"component {j + 1}", interval_of(component[:, j])] for j in range(min(p, 15))]
     report.table(
         rows,
         ["angle", "degrees"],
@@ -243,7 +243,7 @@ def _component_sentence(draws: PooledDraws, above: np.ndarray, larger: np.ndarra
         words = f"not distinguished from noise (above the limit of detection with probability {_probability(above[j])})"
     sentence = f"Component {j + 1} is {words}."
     if j + 1 < p:
-        ratio = interval(draws.scale[:, j] / np.maximum(draws.scale[:, j + 1], 1e-300))
+        ratio = interval_of(draws.scale[:, j] / np.maximum(draws.scale[:, j + 1], 1e-300))
         if larger[j] >= _CLEAR:
             sentence += f" Its scale is clearly larger than the next one's, {ratio} times."
         else:

@@ -15,18 +15,12 @@ from geodax.diagnostics.summary import Summary, summarize
 _MOST_ALIGNED = 30
 _OFTEN = 0.05  # share of draws
 _MOST_COLUMNS = 1000
+_MOST_STEPS = 2**10 - 1
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Diagnostics of a run.
-
-    Attributes:
-        draws: The diagnosed quantities, arrays (chain, draw, ...) by name.
-        sample_stats: The sampler's statistics (chain, draw) by name.
-        summary: Summary of the quantities.
-        findings: Problems, the most severe first.
-    """
+    """Diagnostics of a run."""
 
     draws: Mapping[str, np.ndarray]
     sample_stats: Mapping[str, np.ndarray]
@@ -63,27 +57,12 @@ class Diagnosis:
         return f"{'; '.join([size, *parts])}."
 
 
-def diagnose(
-    posterior: Mapping[str, np.ndarray], sample_stats: Mapping[str, np.ndarray], config: Mapping[str, Any]
-) -> Diagnosis:
-    """Diagnose draws (chain, draw, ...) of ``components`` with aligned signs, ``scale``, ``noise`` and ``mean``.
-
-    Of ``config``, ``max_num_integration_steps`` and ``residual_bound`` are used if present.
-    """
-    draws = {name: np.asarray(posterior[name]) for name in ("scale", "noise")}
-    draws |= _of_columns("mean", np.asarray(posterior["mean"]))
-    shape = draws["noise"].shape
-    stats = {name: np.asarray(values) for name, values in sample_stats.items()}
-    stats = {name: values for name, values in stats.items() if values.ndim == 2 and len(values) == shape[0]}
-    for name in ("lp", "logdensity"):
-        if name in stats and "lp" not in draws and stats[name].shape == shape:
-            draws["lp"] = stats[name]
-    components = np.asarray(posterior["components"])
-    is_usable = bool(np.isfinite(components).all()) and shape[1] >= MINIMUM_DRAWS
-    if is_usable:
-        gram = np.swapaxes(components, -1, -2) @ components
-        is_usable = bool(np.abs(gram - np.eye(components.shape[-1])).max() < 1e-3)
-    if is_usable:
+def diagnose(posterior: Mapping[str, np.ndarray], sample_stats: Mapping[str, np.ndarray]) -> Diagnosis:
+    """Diagnose draws (chain, draw, ...) of ``components`` with aligned signs, ``scale``, ``noise`` and ``mean``."""
+    draws = {"scale": posterior["scale"], "noise": posterior["noise"], "lp": sample_stats["lp"]}
+    draws |= _of_columns("mean", posterior["mean"])
+    components = posterior["components"]
+    if components.shape[1] >= MINIMUM_DRAWS:
         draws |= invariant_draws(components, name="components", up_to="signs")
         if "components.leverage" in draws:
             draws |= _of_columns("components.leverage", draws.pop("components.leverage"))
@@ -93,17 +72,11 @@ def diagnose(
             draws[f"loading[{i},{j}]"] = components[:, :, i, j]
     else:
         draws["components"] = components
-    summary = summarize(draws, stats)
-    findings = check(
-        draws,
-        stats,
-        max_num_integration_steps=config.get("max_num_integration_steps"),
-        residual_bound=config.get("residual_bound"),
-        summary=summary,
-    )
+    summary = summarize(draws, sample_stats)
+    findings = check(draws, sample_stats, max_num_integration_steps=_MOST_STEPS, summary=summary)
     if findings:
         findings = [*findings, *_exchanges(draws.get("components.column_cosine"))]
-    return Diagnosis(draws, stats, summary, findings)
+    return Diagnosis(draws, sample_stats, summary, findings)
 
 
 def _exchanges(cosine: np.ndarray | None) -> Iterator[Finding]:

@@ -45,12 +45,10 @@ def evidence(
     is_usable = ~np.isnan(table).all(axis=0).any() and rows > 1
     held_out = held_out_cells(table) if is_usable and (always or is_quick(table)) else None
     observed = quantities.table_eigenvalues(table) if is_whole and min(rows, n) <= quantities.MOST_SIDE else None
-    is_finite = np.isfinite(scale).all(axis=1) & np.isfinite(noise)
     replicated = None
-    if observed is not None and table.size <= _MOST_CELLS and is_finite.any():
-        chosen = np.linspace(0, is_finite.sum() - 1, NUM_TABLES).round().astype(int)
-        scale, noise = (values[is_finite][np.unique(chosen)] for values in (scale, noise))
-        replicated = quantities.replicated_eigenvalues(scale, noise, rows, n)
+    if observed is not None and table.size <= _MOST_CELLS:
+        chosen = np.unique(np.linspace(0, len(noise) - 1, NUM_TABLES).round().astype(int))
+        replicated = quantities.replicated_eigenvalues(scale[chosen], noise[chosen], rows, n)
     return Evidence(held_out, observed, replicated)
 
 

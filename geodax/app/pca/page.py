@@ -1,6 +1,6 @@
 """Shared parts of the sections of a PCA report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,6 @@ import numpy as np
 from geodax.app.pca.number import Evidence
 from geodax.app.pca.quantities import PooledDraws
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import with_interval
 
 
 @dataclass(frozen=True)
@@ -17,11 +16,6 @@ class Page:
     """State shared by the sections.
 
     Attributes:
-        report: The report.
-        draws: The finite draws, with aligned components.
-        table: The rows as the model saw them.
-        columns: The column names.
-        row_labels: The row names.
         config: The argument of :func:`geodax.app.pca.write_report`.
         evidence: What the data say about the number of components.
     """
@@ -43,24 +37,6 @@ class Page:
     def effective_rows(self) -> float:
         """Number of complete rows with the same number of observed cells."""
         return float((~np.isnan(self.table)).sum() / max(self.table.shape[1], 1))
-
-
-def interval(values: np.ndarray, unit: str = "") -> str:
-    """Format the median and the 90 % interval of some draws, with a unit."""
-    low, median, high = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
-    return with_interval(median, low, high, unit=unit)
-
-
-def labels(given: Sequence[Any] | None, number: int, word: str) -> list[str]:
-    """Return names as text, or numbered names if none are given; raises ValueError for another number of them."""
-    if given is None:
-        return [f"{word} {i + 1}" for i in range(number)]
-    if len(given) != number:
-        raise ValueError(
-            f"write_report: expected {number} names of {word}s in config, found {len(given)}. "
-            f"Pass one for each {word} of the table."
-        )
-    return [str(name) for name in given]
 
 
 def plural(number: int) -> str:

@@ -35,7 +35,7 @@ _MOST_ENTRIES = 1 << 24
 
 
 class PooledDraws(NamedTuple):
-    """The finite draws of all chains, concatenated, with sign-aligned components.
+    """The draws of all chains, concatenated, with sign-aligned components.
 
     Attributes:
         components: Draws of the orthonormal matrix (draw, n, p), with aligned signs of the columns.
@@ -56,37 +56,9 @@ class PooledDraws(NamedTuple):
 
 
 def pool(posterior: Mapping[str, np.ndarray]) -> PooledDraws:
-    """Concatenate the chains, remove non-finite draws, which may be all, and align the signs of the components."""
-    components = np.asarray(posterior["components"], dtype=np.float64)
-    if components.ndim != 4:
-        raise ValueError(
-            f"Expected components of shape (chain, draw, n, p), found {components.shape}. "
-            "Give a single chain a leading axis with draws[None]."
-        )
-    num_chains, num_draws, n, p = components.shape
-    shapes = {"scale": (p,), "noise": (), "mean": (n,)}
-    values = {}
-    for name, shape in shapes.items():
-        values[name] = np.asarray(posterior[name], dtype=np.float64)
-        if values[name].shape != (num_chains, num_draws, *shape):
-            raise ValueError(
-                f"Expected {name} of shape {(num_chains, num_draws, *shape)}, to match components of shape "
-                f"{components.shape}, found {values[name].shape}. Pass draws of all variables from one run."
-            )
-        values[name] = values[name].reshape(-1, *shape)
-    components = components.reshape(-1, n, p)
-    is_finite = np.isfinite(components).all(axis=(1, 2))
-    for name, shape in shapes.items():
-        is_finite &= np.isfinite(values[name]).all(axis=tuple(range(1, 1 + len(shape))))
-    if not is_finite.all():
-        components, values = components[is_finite], {k: v[is_finite] for k, v in values.items()}
-    if len(components):
-        gram = np.swapaxes(components, -1, -2) @ components
-        if np.abs(gram - np.eye(p)).max() > 1e-6:
-            left, _, right = np.linalg.svd(components, full_matrices=False)
-            components = left @ right
-        components, _ = align_signs(components)
-    return PooledDraws(components, values["scale"], values["noise"], values["mean"])
+    """Concatenate the chains, and align the signs of the components."""
+    pooled = {name: (x := posterior[name]).reshape(-1, *x.shape[2:]) for name in PooledDraws._fields}
+    return PooledDraws(**pooled | {"components": align_signs(pooled["components"])[0]})
 
 
 def variance_shares(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
@@ -165,17 +137,13 @@ def score_moments(
 
 
 def imputed_draws(
-    draws: PooledDraws,
-    table: Float[np.ndarray, "row n"],
-    cells: Int[np.ndarray, "cell 2"],
-    *,
-    seed: int = 0,
+    draws: PooledDraws, table: Float[np.ndarray, "row n"], cells: Int[np.ndarray, "cell 2"]
 ) -> Float[np.ndarray, "draw cell"]:
     """Draw missing cells given the observed cells of their rows: one value per draw and cell, in the table's units.
 
     Cells are given by row and column.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     result = np.full((len(draws.noise), len(cells)), np.nan)
     for row in np.unique(cells[:, 0]):
         is_observed = ~np.isnan(table[row])
@@ -212,14 +180,14 @@ def column_residuals(draws: PooledDraws, rows: Float[np.ndarray, "row n"]) -> Fl
 
 
 def replicated_eigenvalues(
-    scale: Float[np.ndarray, "draw p"], noise: Float[np.ndarray, " draw"], num_rows: int, n: int, *, seed: int = 0
+    scale: Float[np.ndarray, "draw p"], noise: Float[np.ndarray, " draw"], num_rows: int, n: int
 ) -> Float[np.ndarray, "draw k"]:
     """Simulate a table from each draw and return the eigenvalues of their covariances, as :func:`table_eigenvalues`.
 
     Their distribution does not depend on the mean and the components, so the coordinates along the components are
     simulated.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     deviation = np.sqrt(np.pad(scale**2, ((0, 0), (0, n - scale.shape[1]))) + noise[:, None] ** 2)
     return np.stack([table_eigenvalues(generator.standard_normal((num_rows, n)) * row) for row in deviation])
 

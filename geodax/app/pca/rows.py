@@ -1,14 +1,13 @@
 """The sections of a report on the rows: scores, missing cells, and what the model leaves unexplained."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from geodax.app.pca import figures, quantities
-from geodax.app.pca.page import Page, interval, labels
-from geodax.app.report.numbers import with_interval
+from geodax.app.pca.page import Page
+from geodax.app.report.numbers import interval_of, with_interval
 
 _MOST_SCORE_DRAWS = 300
 _MOST_ROWS = 400
@@ -37,9 +36,8 @@ def write_scores(page: Page) -> None:
         "of the conditional means. They include the uncertainty of the row's scores and of the components. Rows with "
         "missing cells have wider ellipses."
     )
-    group, names = _groups(page.config.get("groups"), num_rows)
-    name = page.config.get("group_name")
-    coloured = f", coloured by {f'`{name}`' if name else 'group'}" if names else ""
+    group, names = _groups(page.config["groups"], num_rows)
+    coloured = f", coloured by `{page.config['group_name']}`" if names else ""
     what = "90 % intervals, in the order of the scores" if p == 1 else "90 % credible ellipses"
     if p > 1 and len(chosen) > figures.MOST_ELLIPSES:
         what += f" of {figures.MOST_ELLIPSES} rows, evenly spaced along the first"
@@ -83,9 +81,8 @@ def write_missing(page: Page) -> None:
     cells = np.argwhere(np.isnan(page.table))
     if not len(cells):
         return
-    report, config = page.report, page.config
-    n = page.table.shape[1]
-    center, spread = _vector(config.get("center"), n, 0.0), _vector(config.get("spread"), n, 1.0)
+    report = page.report
+    center, spread = page.config["center"], page.config["spread"]
     observed = np.ma.masked_invalid(page.table).std(axis=0).filled(0.0)
     report.section("Missing cells")
     shown = cells[:30]
@@ -100,7 +97,7 @@ def write_missing(page: Page) -> None:
         [
             page.row_labels[i],
             page.columns[j],
-            interval(values[:, k]),
+            interval_of(values[:, k]),
             _width(values[:, k], spread[j] * observed[j]),
         ]
         for k, (i, j) in enumerate(shown)
@@ -150,22 +147,16 @@ def write_fit(page: Page) -> None:
         report.text(f"The residuals are between {low:.2f} and {high:.2f} times the noise, consistent with equal noise.")
 
 
-def _vector(given: Any, n: int, default: float) -> Float[np.ndarray, " n"]:
-    return np.full(n, default) if given is None else np.asarray(given, dtype=np.float64).reshape(n)
-
-
-def _groups(given: Sequence[Any] | None, num_rows: int) -> tuple[Int[np.ndarray, " row"], list[str]]:
+def _groups(given: Sequence[str] | None, num_rows: int) -> tuple[Int[np.ndarray, " row"], list[str]]:
     """Return the group of each row and the group names; the rarest groups become "other"."""
     if given is None:
         return np.zeros(num_rows, int), []
-    members = np.array(labels(given, num_rows, "row"), dtype=object)
-    names, counts = np.unique(members.astype(str), return_counts=True)
+    names, counts = np.unique(given, return_counts=True)
     if len(names) > _MOST_GROUPS:
         names = np.sort(names[np.argsort(-counts, kind="stable")[: _MOST_GROUPS - 1]])
         index = {name: i for i, name in enumerate(names)}
-        return np.array([index.get(x, len(names)) for x in members]), [*map(str, names), "other"]
-    index = {name: i for i, name in enumerate(names)}
-    return np.array([index[x] for x in members]), [str(name) for name in names]
+        return np.array([index.get(x, len(names)) for x in given]), [*map(str, names), "other"]
+    return np.searchsorted(names, given), names.tolist()
 
 
 def _spaced(number: int, most: int) -> np.ndarray:

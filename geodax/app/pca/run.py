@@ -1,6 +1,5 @@
 """Bayesian PCA as a model of ``geodax fit``."""
 
-import csv
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.pca import number
 from geodax.app.pca.diagnosis import diagnose
-from geodax.app.run_folder.files import RunFolderError, load_table, number_text, save_table
+from geodax.app.run_folder.files import RunFolderError, load_table, save_table, write_rows
 from geodax.app.tables.codes import codes
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
@@ -69,15 +68,12 @@ class PCARun(AbstractRunKind):
         return BayesianPCA(**options, random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
-        return diagnose(*posterior_arrays(model), _facts(config, data, model)).findings
+        return diagnose(*posterior_arrays(model)).findings
 
     def report(self, config: Mapping[str, Any], data: Table, model: Any, command: str, path: Path) -> None:
         from geodax.app.pca.sections import write_report  # loads Matplotlib
 
-        facts = _facts(config, data, model) | {
-            "seconds": model.posterior_.attrs.get("sampling_seconds"),
-            "command": command,
-        }
+        facts = _facts(config, data, model) | {"command": command}
         posterior, stats = posterior_arrays(model)
         write_report(posterior, stats, (data.values - model.center_) / model.spread_, facts, path)
 
@@ -112,33 +108,29 @@ class PCARun(AbstractRunKind):
         if has_missing:
             heading += [f"{name}_filled" for name in fitted.names]
         heading = ["row", *apart(table.text, ["row", *heading]), *heading]
-        with open(path, "w", newline="", encoding="utf-8") as handle:
-            writer = csv.writer(handle)
-            writer.writerow(heading)
-            for i in range(len(table.values)):
-                cells = np.stack([mean[i], low[i], high[i]], axis=-1).reshape(-1)
-                labels = [values[i] for values in table.text.values()]
-                row = [i + 1, *labels, *map(number_text, (*cells, log_density[i]))]
-                writer.writerow([*row, *map(number_text, filled[i])] if has_missing else row)
+        scores = np.stack([mean, low, high], axis=-1).reshape(len(mean), -1)
+        cells = np.column_stack([scores, log_density, *[filled] * has_missing])
+        labels = zip(range(1, len(cells) + 1), *table.text.values(), strict=True)
+        write_rows(path, heading, ((*label, *values) for label, values in zip(labels, cells, strict=True)))
         return table.notes
 
 
 def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[str, Any]:
-    """Collect the ``config`` of the report and the diagnostics."""
+    """Collect the ``config`` of the report, but for the command."""
     group_name, groups = next(
         ((name, values) for name, values in table.text.items() if 2 <= len(set(values)) <= 12), (None, None)
     )
     are_names = len(set(table.row_labels)) == len(table.row_labels)
     numbers = [str(i + 1) for i in range(len(table.values))]
-    kept = ("file", "sha256", "seed", "versions", "notes", "created", "columns", "num_components")
-    return config["options"] | {
-        **{key: config[key] for key in kept if key in config},
+    return {
+        **config["options"],
+        **config,
         "row_labels": list(table.row_labels) if are_names else numbers,
         "groups": None if groups is None else list(groups),
         "group_name": group_name,
         "center": model.center_,
         "spread": model.spread_,
-        "max_num_integration_steps": 2**10 - 1,
+        "seconds": model.posterior_.attrs.get("sampling_seconds"),
     }
 
 

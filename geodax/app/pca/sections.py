@@ -6,7 +6,6 @@ in :mod:`geodax.app.pca.components` and :mod:`geodax.app.pca.rows`, the quantiti
 """
 
 import math
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ import numpy as np
 from geodax.app.pca import components, number, quantities, rows
 from geodax.app.pca.components import num_supported, support_sentence
 from geodax.app.pca.diagnosis import Diagnosis, diagnose
-from geodax.app.pca.page import Page, interval, labels, plural
+from geodax.app.pca.page import Page, plural
 from geodax.app.pca.trust import write_diagnostics
 from geodax.app.report.html import Report, Severity
-from geodax.app.report.numbers import rounded
+from geodax.app.report.numbers import interval_of, rounded
 
 _MODEL = """row i:       x_i = mean + components (scale * z_i) + noise * e_i
 scores:      z_i ~ Normal(0, I_p)          errors:  e_i ~ Normal(0, I_n)
@@ -50,50 +49,30 @@ def write_report(
 ) -> None:
     """Write the report of a fitted model as one HTML file.
 
-    Args:
-        posterior: ``components`` (chain, draw, n, p), orthonormal columns of any sign; ``scale`` (chain,
-            draw, p), descending; ``noise`` (chain, draw); ``mean`` (chain, draw, n).
-        sample_stats: The sampler's statistics (chain, draw) by geodax's or ArviZ's names; may be empty.
-        table: The rows as the model saw them, standardised if requested; NaN where missing.
-        config: Facts about the run; every entry is optional. About the table: ``file``, ``sha256``,
-            ``columns``, ``row_labels``, ``groups`` (one text per row), ``group_name``, ``notes`` (sentences on
-            left-out columns and rows), ``standardize``, ``center`` and ``spread`` (original = center +
-            spread * table). About the run: ``seed``, ``num_warmup``, ``num_samples``, ``num_chains``,
-            ``seconds``, ``created``, ``versions`` (by package), ``command``, ``sampler``,
-            ``target_acceptance_rate``, ``mean_prior_scale``, ``scale_prior_scale`` and
-            ``noise_prior_scale`` (or ``priors``, sentences), ``max_num_integration_steps`` and
-            ``residual_bound`` (for the diagnostics), ``num_components`` (if chosen automatically). About the page:
-            ``title``, ``citation`` (sentences).
-        path: The file to write.
+    The posterior has the draws (chain, draw, ...) of the estimator, the table is standardised, and ``config`` is that
+    of the run folder with its options, and with ``row_labels``, ``groups`` (one text per row, or None),
+    ``group_name``, ``center``, ``spread``, ``seconds`` (None for a run that was killed) and ``command``.
     """
     draws = quantities.pool(posterior)
-    table = np.asarray(table, dtype=np.float64)
     n, p = draws.components.shape[1:]
-    if table.ndim != 2 or table.shape[1] != n:
-        raise ValueError(
-            f"write_report: expected a table with {n} columns, one for each row of the components, found shape "
-            f"{table.shape}. Pass the fitted table."
-        )
-    columns = labels(config.get("columns"), n, "column")
-    row_labels = labels(config.get("row_labels"), len(table), "row")
-    of_file = f" of {Path(str(config['file'])).name}" if config.get("file") else ""
-    title = str(config.get("title") or f"Bayesian principal components{of_file}")
-    report = Report(title, subtitle=f"{len(table)} rows, {n} columns, {p} component{plural(p)}")
+    report = Report(
+        f"Bayesian principal components of {Path(config['file']).name}",
+        subtitle=f"{len(table)} rows, {n} columns, {p} component{plural(p)}",
+    )
     found = number.evidence(table, draws.scale, draws.noise, always="num_components" in config)
-    page = Page(report, draws, table, columns, row_labels, config, found)
-    diagnosis = diagnose(posterior, sample_stats, config)
+    page = Page(report, draws, table, config["columns"], config["row_labels"], config, found)
+    diagnosis = diagnose(posterior, sample_stats)
 
     report.section("Summary")
     _write_verdict(page, diagnosis)
-    if len(draws.noise):
-        _write_summary(page, diagnosis)
-        components.write_number(page)
-        components.write_scales(page)
-        components.write_subspace(page)
-        components.write_loadings(page)
-        rows.write_scores(page)
-        rows.write_missing(page)
-        rows.write_fit(page)
+    _write_summary(page, diagnosis)
+    components.write_number(page)
+    components.write_scales(page)
+    components.write_subspace(page)
+    components.write_loadings(page)
+    rows.write_scores(page)
+    rows.write_missing(page)
+    rows.write_fit(page)
     report.section("Diagnostics")
     write_diagnostics(report, diagnosis)
     _write_provenance(page)
@@ -119,7 +98,7 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
     p = page.num_components
     treatment = (
         "each centred and divided by its standard deviation, so that all columns have the same weight"
-        if config.get("standardize", True)
+        if config["standardize"]
         else "centred but not scaled, so that columns with a large variance have more weight"
     )
     missing = int(np.isnan(page.table).sum())
@@ -131,10 +110,9 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
     )
     chains, samples = diagnosis.summary.num_chains, diagnosis.num_draws
     run = f"The posterior sample has {chains} chain{plural(chains)} of {samples} draws"
-    run += f" after {config['num_warmup']} warm-up iterations each" if config.get("num_warmup") else ""
-    seconds = config.get("seconds")
-    run += "." if seconds is None else f", sampled in {_duration(float(seconds))}."
-    if samples < (config.get("num_samples") or 0):
+    run += f" after {config['num_warmup']} warm-up iterations each"
+    run += "." if config["seconds"] is None else f", sampled in {_duration(config['seconds'])}."
+    if samples < config["num_samples"]:
         run += f" The run is not finished: {config['num_samples']} draws per chain were requested."
     report.text(
         f"A Bayesian principal component model with {p} component{plural(p)} was fitted to {num_rows} rows "
@@ -149,13 +127,13 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
     lines = [
         support_sentence(support, p),
         *number.sentences(page.evidence, p),
-        f"{they_add} {interval(together, ' %')} of the total variance. The rest is noise with standard "
-        f"deviation {interval(draws.noise)} in every column.",
+        f"{they_add} {interval_of(together, ' %')} of the total variance. The rest is noise with standard "
+        f"deviation {interval_of(draws.noise)} in every column.",
     ]
     subspace = quantities.subspace_angles(draws)
     if subspace.shape[1]:
         lines.append(
-            f"The subspace that {they_span} is known to within {interval(subspace[:, 0], '°')}, the "
+            f"The subspace that {they_span} is known to within {interval_of(subspace[:, 0], '°')}, the "
             "largest angle between a draw and the mean subspace."
         )
     loose = [str(j + 1) for j in range(p) if np.quantile(component[:, j], 0.95) > 45]
@@ -167,7 +145,7 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
         )
     report.items(lines)
     report.text("Numbers are posterior medians with 90 % intervals in brackets, unless stated otherwise.")
-    notes = [str(note) for note in config.get("notes") or []]
+    notes = config["notes"]
     if notes:
         report.subsection("Preparation of the table")
         report.items(notes[:20] + ([f"and {len(notes) - 20} more remarks"] if len(notes) > 20 else []))
@@ -175,17 +153,13 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
 
 def _write_provenance(page: Page) -> None:
     report, config = page.report, page.config
-    p = page.num_components
     report.section("Model and settings")
     report.code(_MODEL)
-    priors = _priors(config, page.table.shape[1])
-    if priors:
-        report.text("Priors, in the units of the prepared table:")
-        report.items(priors)
+    report.text("Priors, in the units of the prepared table:")
+    report.items(_priors(config, page.table.shape[1]))
     names = (
         ("sha256", "SHA-256 of its file"),
         ("standardize", "columns standardised"),
-        ("sampler", "sampler"),
         ("target_acceptance_rate", "target acceptance rate"),
         ("num_chains", "chains"),
         ("num_warmup", "warm-up iterations per chain"),
@@ -193,29 +167,26 @@ def _write_provenance(page: Page) -> None:
         ("seed", "seed"),
         ("created", "started"),
     )
-    rows = [["table", Path(str(config["file"])).name]] if config.get("file") else []
-    rows += [["rows", str(len(page.table))], ["columns", str(page.table.shape[1])], ["components", str(p)]]
-    rows += [["missing cells", str(int(np.isnan(page.table).sum()))]]
-    rows += [[words, _plain(config[key])] for key, words in names if config.get(key) is not None]
-    if config.get("seconds") is not None:
-        rows.append(["time", _duration(float(config["seconds"]))])
-    rows += [[f"version of {k}", str(v)] for k, v in dict(config.get("versions") or {}).items()]
+    rows = [
+        ["table", Path(config["file"]).name],
+        ["rows", str(len(page.table))],
+        ["columns", str(page.table.shape[1])],
+        ["components", str(page.num_components)],
+        ["missing cells", str(int(np.isnan(page.table).sum()))],
+        *([words, _plain(config[key])] for key, words in names),
+    ]
+    if config["seconds"] is not None:
+        rows.append(["time", _duration(config["seconds"])])
+    rows += [[f"version of {name}", version] for name, version in config["versions"].items()]
     report.table(rows, ["setting", "value"], "The settings of the run.")
     report.text("To repeat the run:")
-    report.code(str(config.get("command") or _command(config, p)))
+    report.code(config["command"])
     report.text("Please cite:")
-    given = config.get("citation")
-    report.items([given] if isinstance(given, str) else [str(line) for line in given or _CITATIONS])
+    report.items(_CITATIONS)
 
 
 def _priors(config: Mapping[str, Any], n: int) -> list[str]:
-    given = config.get("priors")
-    if given:
-        return [given] if isinstance(given, str) else [str(prior) for prior in given]
-    names = ("scale_prior_scale", "noise_prior_scale", "mean_prior_scale")
-    if any(config.get(name) is None for name in names):
-        return []
-    scale, noise, mean = (float(config[name]) for name in names)
+    scale, noise, mean = (config[f"{name}_prior_scale"] for name in ("scale", "noise", "mean"))
     return [
         "`components`: uniform on the matrices with orthonormal columns",
         f"`scale`: half-normal with standard deviation {rounded(scale * math.sqrt(n))} "
@@ -223,14 +194,6 @@ def _priors(config: Mapping[str, Any], n: int) -> list[str]:
         f"`noise`: half-normal with standard deviation {rounded(noise)}",
         f"`mean`: normal with mean 0 and standard deviation {rounded(mean)}, every column",
     ]
-
-
-def _command(config: Mapping[str, Any], p: int) -> str:
-    words = ["geodax", "fit", "pca", str(config.get("file") or "FILE"), "--n-components", str(p)]
-    for key in ("num_samples", "num_warmup", "num_chains", "seed"):
-        if config.get(key) is not None:
-            words += [f"--{key.replace('_', '-')}", str(config[key])]
-    return shlex.join([*words, "--out", "RUN"])
 
 
 def _duration(seconds: float) -> str:

@@ -48,7 +48,9 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
             [
                 _with_ordinal(row.name),
                 *(rounded(v) for v in (row.mean, row.sd, row.quantile_5, row.quantile_50, row.quantile_95)),
-                *_convergence(row),
+                _three_digits(row.rhat),
+                _whole(row.ess_bulk),
+                _whole(row.ess_tail),
             ]
             for row in chosen
         ],
@@ -109,9 +111,7 @@ def _write_sampler(report: Report, diagnosis: Diagnosis) -> None:
 def _panels(diagnosis: Diagnosis) -> dict[str, np.ndarray]:
     draws = diagnosis.draws
     panels = {f"scale of component {j + 1}": draws["scale"][..., j] for j in range(min(3, draws["scale"].shape[-1]))}
-    panels["noise"] = draws["noise"]
-    if "lp" in draws:
-        panels["log density"] = draws["lp"]
+    panels |= {"noise": draws["noise"], "log density": draws["lp"]}
     if "components.angle" in draws:
         panels["largest angle to the mean subspace (degrees)"] = np.degrees(draws["components.angle"][..., -1])
     if "components.column_cosine" in draws:
@@ -134,10 +134,6 @@ def _worst_of(rows: list[SummaryRow]) -> list[str]:
         _whole(extreme(rows, "ess_bulk")),
         _whole(extreme(rows, "ess_tail")),
     ]
-
-
-def _convergence(row: SummaryRow) -> list[str]:
-    return [_three_digits(row.rhat), _whole(row.ess_bulk), _whole(row.ess_tail)]
 
 
 def _three_digits(value: float) -> str:

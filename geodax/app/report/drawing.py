@@ -137,12 +137,11 @@ def narrowed(figure: Figure) -> Figure:
     for ax in figure.axes:
         if isinstance(ax.xaxis.get_major_locator(), MaxNLocator):
             ax.locator_params(axis="x", nbins=_MOST_NARROW_TICKS)
-    for legend in list(figure.legends):
-        labels = [text.get_text() for text in legend.get_texts()]
-        handles = legend.legend_handles
+    for wide in list(figure.legends):
+        labels, handles = [text.get_text() for text in wide.get_texts()], wide.legend_handles
         longest = max(map(len, labels), default=0) + _HANDLE
-        legend.remove()
-        _legend(figure, handles, labels, max(1, int(_NARROW_LINE // longest)))
+        wide.remove()
+        legend(figure, handles, labels, max(1, int(_NARROW_LINE // longest)))
     for text in figure.findobj(Text):
         text.set_fontsize(max(text.get_fontsize(), SMALL))  # type: ignore[attr-defined]
         if len(text.get_text()) > _NARROW_LINE:  # type: ignore[attr-defined]
@@ -152,16 +151,10 @@ def narrowed(figure: Figure) -> Figure:
     return finish(figure)
 
 
-def _legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], ncols: int) -> None:
-    figure.legend(
-        handles,
-        labels,
-        loc="outside upper right",
-        ncols=ncols,
-        frameon=False,
-        fontsize=SMALL,
-        labelcolor=INK,
-    )
+def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], ncols: int, side: str = "right") -> None:
+    """Add a legend above the figure."""
+    place: Any = f"outside upper {side}"
+    figure.legend(handles, labels, loc=place, ncols=ncols, frameon=False, fontsize=SMALL, labelcolor=INK)
 
 
 def short(name: str, most: int = 28) -> str:
@@ -194,7 +187,7 @@ def chain_legend(figure: Figure, number: int, word: str = "chain") -> None:
     """Add a legend of the chains' colours above the figure, if there are 2 to 8 of them."""
     if 2 <= number <= len(SERIES):
         handles = [figure.axes[0].plot([], [], color=SERIES[i], linewidth=2)[0] for i in range(number)]
-        _legend(figure, handles, [f"{word} {i + 1}" for i in range(number)], number)
+        legend(figure, handles, [f"{word} {i + 1}" for i in range(number)], number)
 
 
 def grid(number: int, *, height: float) -> tuple[Figure, list[Any]]:

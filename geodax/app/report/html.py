@@ -12,8 +12,10 @@ The page follows the reader's light or dark setting and can be printed.
 """
 
 import functools
+import io
 import re
 import unicodedata
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -25,14 +27,14 @@ from geodax._files import replaced
 from geodax.app.report.advice import with_each_advice_once
 from geodax.app.report.drawing import is_wide, narrowed
 from geodax.app.report.numbers import rounded
-from geodax.app.report.page import STYLE
-from geodax.app.report.svg import svg
+from geodax.app.report.page import STYLE, THEME
 from geodax.diagnostics.findings import Finding
 
 Severity = Literal["fine", "note", "warning", "severe"]
 
 _WORDS = {"fine": "Fine", "note": "Note", "warning": "Warning", "severe": "Severe"}
 _SIGNS = {"fine": "✓", "note": "i", "warning": "!", "severe": "✕"}
+_ENLARGED = 1.5  # largest number of pixels of a point on the page
 
 
 class Report:
@@ -93,7 +95,7 @@ class Report:
                     f"Report.table: expected {len(header)} cells per row, as in the header, found "
                     f"{len(row)} in {list(row)!r:.80}. Pad the row with empty strings."
                 )
-        shown = [[_cell(cell) for cell in row] for row in rows[:most_rows]]
+        shown = [[rounded(x, 4) if isinstance(x, float) else str(x) for x in row] for row in rows[:most_rows]]
         self._add(
             "table",
             number=self._count("table") + 1,
@@ -105,13 +107,13 @@ class Report:
             caption=caption,
         )
 
-    def figure(self, figure: Any, caption: str, *, alt: str = "") -> None:
+    def figure(self, figure: Any, caption: str) -> None:
         """Write a matplotlib figure; one that is too wide for a phone is drawn a second time for narrow pages.
 
         The figure has the style of :mod:`geodax.app.report.drawing`; the call changes its size and layout. The caption
-        says what it shows and how to read it, and is its alternative text by default.
+        says what it shows and how to read it, and is its alternative text.
         """
-        number, words = self._count("figure") + 1, _printable(alt or caption)
+        number, words = self._count("figure") + 1, _printable(caption)
         pictures = [svg(figure, f"{number}", words, kind="wide" if is_wide(figure) else "")]
         if is_wide(figure):
             pictures.append(svg(narrowed(figure), f"{number} narrow", words, kind="narrow"))
@@ -159,9 +161,50 @@ def _inline(text: str) -> Markup:
     return Markup(re.sub(r"(?<=[\d\]]) (?=%)|(?<=±) (?=\d)|(?<=&[gl]t;) (?=\d)", "\u00a0", text))
 
 
-def _cell(cell: object) -> str:
-    return rounded(cell, 4) if isinstance(cell, float) else str(cell)
-
-
 def _reads_as_text(cell: str) -> bool:
     return re.search(r"[^\W\d_]{3}", cell) is not None
+
+
+def _with_two_decimals(attribute: re.Match) -> str:
+    numbers = re.sub(r"(\.\d\d)\d+", r"\1", " ".join(attribute[2].split()))
+    return f'{attribute[1]}="{numbers}"'
+
+
+def svg(figure: Any, name: str, alt: str, *, kind: str = "") -> Markup:
+    """Convert a matplotlib figure to an SVG element without prologue and unused identifiers.
+
+    Its name is unique on the page; ``kind`` is its class in the style sheet: ``wide``, ``narrow``, or empty.
+    """
+    import matplotlib
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if "$" in text.get_text():  # a dollar sign in a name is not math
+            text.set_parse_math(False)
+    stream = io.StringIO()
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": f"figure {name}"}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # the reader's fonts draw the text, so glyphs missing here do not matter
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    text = stream.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'(?<= )(d|x|y)="([^"]*)"', _with_two_decimals, text)
+    text = re.sub(r'(?<=style=")[^"]*', lambda m: m[0].replace(": ", ":").replace("; ", ";"), text)
+    text = re.sub(r"font-family:[^;\"]*;", "", text)  # the page's font is used
+    used = set(re.findall(r"url\(#([^)]+)\)", text)) | set(re.findall(r'href="#([^"]+)"', text))
+    text = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", text)
+    for index, (drawn, _, _) in enumerate(THEME):
+        text = re.sub(rf"(?<=[:\s]){drawn}(?=[;\"])", f"var(--plot-{index})", text, flags=re.IGNORECASE)
+    text = re.sub(r">\s*\n\s*<", ">\n<", text)
+    opening, rest = text.split(">", 1)
+    box = re.search(r'viewBox="[^"]*"', opening)
+    width = re.search(r'width="([\d.]+)pt"', opening)
+    style = f' style="max-width:{float(width[1]) * _ENLARGED:.0f}px"' if width else ""
+    style = f' class="{kind}"{style}' if kind else style
+    return Markup(
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'{box[0] if box else ""} role="img" aria-label="{escape(alt)}"{style}>{rest.strip()}'
+    )

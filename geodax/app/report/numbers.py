@@ -78,7 +78,7 @@ def agreement(row: SummaryRow) -> tuple[str, str]:
     return "–" if math.isnan(ess) else f"{ess:.0f}", f"{rhat:.3f}" if math.isfinite(rhat) else rounded(rhat)
 
 
-def interval_of(draws: np.ndarray) -> str:
+def interval_of(draws: np.ndarray, unit: str = "") -> str:
     """Format the median of draws with their 90 % interval."""
     low, median, high = (float(q) for q in np.quantile(draws, (0.05, 0.5, 0.95)))
-    return with_interval(median, low, high)
+    return with_interval(median, low, high, unit=unit)

@@ -7,7 +7,7 @@ import numpy as np
 
 from geodax.app.report import plots
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import agreement, digits_between, rounded, with_interval
+from geodax.app.report.numbers import agreement, digits_between, interval_of, rounded
 from geodax.diagnostics.findings import Finding, summarize
 
 
@@ -40,7 +40,7 @@ _FAR = 4.0  # standard deviations of the replicates
 def misfits(checks: Checks, advice: str) -> list[Finding]:
     """Return a note, with advice, if quantities of the data are far from all replicates."""
     said = [
-        f"{name}: {rounded(observed, 4)} in the data, {with_interval(*_middle(drawn))} in replicates"
+        f"{name}: {rounded(observed, 4)} in the data, {interval_of(drawn)} in replicates"
         for name, (observed, drawn) in checks.items()
         if abs(observed - drawn.mean()) > _FAR * drawn.std() and not drawn.min() <= observed <= drawn.max()
     ]
@@ -48,17 +48,12 @@ def misfits(checks: Checks, advice: str) -> list[Finding]:
     return [Finding("note", "Data that the fitted model does not reproduce", detail, advice)] if said else []
 
 
-def _middle(drawn: np.ndarray) -> tuple[float, float, float]:
-    low, median, high = np.quantile(drawn, (0.05, 0.5, 0.95)).tolist()
-    return median, low, high
-
-
 def write_checks(report: Report, checks: Checks) -> None:
     """Write a table of posterior predictive checks."""
     rows = []
     for name, (observed, drawn) in checks.items():
         below = float(np.mean(drawn < observed) + 0.5 * np.mean(drawn == observed))
-        rows.append([name, rounded(observed, 4), with_interval(*_middle(drawn)), f"{100 * below:.0f} %"])
+        rows.append([name, rounded(observed, 4), interval_of(drawn), f"{100 * below:.0f} %"])
     report.table(
         rows,
         ["quantity", "data", "replicates, 90 %", "replicates below the data"],

@@ -28,6 +28,7 @@ from geodax.app.report.drawing import (
     draw_intervals,
     finish,
     grid,
+    logarithmic,
     new_figure,
     say,
     short,
@@ -37,25 +38,23 @@ from geodax.app.report.page import INK, SERIES
 from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess
 from geodax.diagnostics.summary import row_names
 
+_MOST_PANELS = 8
+_MOST_POINTS = 250
+_MOST_ROWS = 40
 
-def trace_plot(
-    draws: Mapping[str, np.ndarray],
-    *,
-    is_divergent: np.ndarray | None = None,
-    most_panels: int = 8,
-    most_points: int = 250,
-) -> Figure:
+
+def trace_plot(draws: Mapping[str, np.ndarray], *, is_divergent: np.ndarray | None = None) -> Figure:
     """Plot every scalar of arrays (chain, draw, ...) against the iteration, one line per chain.
 
     Divergent iterations (chain, draw) are marked below the lines. Only the first scalars are shown, and of long chains
     evenly spaced draws.
     """
-    panels = _scalars(draws, most_panels)
+    panels = _scalars(draws, _MOST_PANELS)
     figure, axes = grid(len(panels), height=1.45)
     for ax, (name, values) in zip(axes, panels, strict=True):
-        step = max(1, math.ceil(values.shape[1] / most_points))
+        step = max(1, math.ceil(values.shape[1] / _MOST_POINTS))
         iterations = np.arange(1, values.shape[1] + 1)[::step]
-        for chain, line in enumerate(_finite_or_nan(values)[:, ::step]):
+        for chain, line in enumerate(np.where(np.isfinite(values), values, np.nan)[:, ::step]):
             colour = SERIES[chain % len(SERIES)]
             ax.plot(iterations, line, color=colour, linewidth=0.7, alpha=0.8)
         if is_divergent is not None and is_divergent.any():
@@ -77,7 +76,7 @@ def trace_plot(
     return finish(figure)
 
 
-def rank_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8) -> Figure:
+def rank_plot(draws: Mapping[str, np.ndarray]) -> Figure:
     """Plot the ranks of each chain against uniform ranks, as differences of distribution functions.
 
     All draws of a scalar of arrays (chain, draw, ...) are ranked together. A chain that samples the same distribution
@@ -85,7 +84,7 @@ def rank_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8) -> Figur
     often. All chains of 95 % of runs stay between the dotted lines if as many *effective* draws were independent
     (Kolmogorov's distribution, Bonferroni over chains). A single chain is split into halves, which are compared.
     """
-    panels = _scalars(draws, most_panels)
+    panels = _scalars(draws, _MOST_PANELS)
     figure, axes = grid(len(panels), height=1.45)
     labels = ""
     for ax, (name, values) in zip(axes, panels, strict=True):
@@ -119,36 +118,31 @@ def rank_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8) -> Figur
     return finish(figure)
 
 
-def interval_plot(
-    draws: Mapping[str, np.ndarray],
-    *,
-    quantity: str = "value",
-    references: Mapping[str, float] | None = None,
-    most_rows: int = 40,
-) -> Figure:
-    """Plot median, 50 % and 90 % interval of every scalar of arrays (chain, draw, ...), one per row (a forest plot).
-
-    Only the first scalars are shown. The quantity labels the horizontal axis; references, by label, are vertical lines.
-    """
-    rows = _scalars(draws, most_rows)
+def interval_plot(draws: Mapping[str, np.ndarray]) -> Figure:
+    """Plot median, 50 % and 90 % interval of the first scalars of arrays (chain, draw, ...), one per row."""
+    rows = _scalars(draws, _MOST_ROWS)
     figure = new_figure(WIDTH, 0.9 + 0.26 * len(rows))
     ax = styled(figure.add_subplot())
     draw_intervals(ax, [name for name, _ in rows], [values.ravel() for _, values in rows])
-    lines = [
-        ax.axvline(value, color=SERIES[(i + 1) % len(SERIES)], linestyle=("--", ":", "-.")[i % 3], linewidth=1.3)
-        for i, value in enumerate((references or {}).values())
-    ]
-    if lines:
-        figure.legend(
-            lines,
-            [short(label, 60) for label in references or {}],
-            loc="outside upper right",
-            ncols=2,
-            frameon=False,
-            fontsize=SMALL,
-            labelcolor=INK,
-        )
-    ax.set_xlabel(quantity, fontsize=NORMAL, color=INK)
+    ax.set_xlabel("value", fontsize=NORMAL, color=INK)
+    return finish(figure)
+
+
+def predicted_figure(
+    centre: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str, *, is_log: bool = False
+) -> Figure:
+    """Plot observed values y against predicted means or medians, with lower and upper ends of intervals."""
+    low, high = interval
+    figure = new_figure(WIDTH, 3.9)
+    ax = styled(figure.add_subplot())
+    ax.vlines(centre, low, high, color=SERIES[0], alpha=0.25, linewidth=0.8)
+    ax.plot(centre, y, ".", color=SERIES[0], markersize=5, markeredgewidth=0)
+    ends = [min(centre.min(), y.min()), max(centre.max(), y.max())]
+    ax.plot(ends, ends, ":", color=INK, linewidth=0.9)
+    ax.set_xlabel(f"predicted {short(target)}", fontsize=NORMAL, color=INK)
+    ax.set_ylabel(f"observed {short(target)}", fontsize=NORMAL, color=INK)
+    if is_log:
+        logarithmic(ax, "xy")
     return finish(figure)
 
 
@@ -201,11 +195,6 @@ def _scalars(draws: Mapping[str, np.ndarray], most: int) -> list[tuple[str, np.n
     found: list[tuple[str, np.ndarray]] = []
     for name, values in draws.items():
         values = np.asarray(values)
-        if values.ndim < 2 or values.dtype.kind not in "biuf":
-            raise ValueError(
-                f"Expected real draws of shape (chain, draw, ...) for {name!r}, found {values.dtype} of shape "
-                f"{values.shape}. Give a single chain a leading axis; plot real and imaginary parts separately."
-            )
         shape = values.shape[2:]
         columns = values.reshape(*values.shape[:2], -1)[..., : most - len(found)]
         names = row_names(name, shape) if math.prod(shape) <= most else _first_names(name, shape, most)
@@ -226,7 +215,3 @@ def _effective_draws(ranks: np.ndarray) -> float:
         return float(num_draws)
     alone = np.array([ess(chain[None], method="identity") for chain in ranks])
     return float(np.clip(alone, 1, num_draws).mean())
-
-
-def _finite_or_nan(values: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(values), values, np.nan)

@@ -207,11 +207,7 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     Raises:
         RunFolderError: If the folder is not a run or has no draws yet, or the report would overwrite something else.
     """
-    run = Path(run)
-    require_no_links(run)
-    earlier_run.require_settled(run)
-    config = read_config(run, FAMILIES)
-    kind = run_kind(config["model"])
+    run, config, kind = _settled(Path(run))
     path = run / "report.html" if out is None else Path(out)
     require_free_place(path, run, config, "report.html")
     if open_descriptor(path) is None and path.exists() and not path.is_file():
@@ -228,11 +224,7 @@ def show_run(run: str | Path) -> RunResult:
 
     Raises RunFolderError if the folder is not a run or has too few draws yet.
     """
-    run = Path(run)
-    require_no_links(run)
-    earlier_run.require_settled(run)
-    config = read_config(run, FAMILIES)
-    kind = run_kind(config["model"])
+    run, config, kind = _settled(Path(run))
     data = _data(run, kind, config)
     model = _fitted(run, kind, config, data)
     return _result(run, config, data, model, (*config["notes"], *table_note(config)))
@@ -262,11 +254,7 @@ def predict_run(
         TableError: If the columns do not match.
         RunFolderError: If the run has no draws yet, or the predictions would overwrite something else.
     """
-    run = Path(run)
-    require_no_links(run)
-    earlier_run.require_settled(run)
-    config = read_config(run, FAMILIES)
-    kind = run_kind(config["model"])
+    run, config, kind = _settled(Path(run))
     path = run / "predictions.csv" if out is None else Path(out)
     require_free_place(path, run, config, "predictions.csv", None if file is None else Path(file))
     data = _data(run, kind, config)
@@ -291,6 +279,14 @@ def _data(run: Path, kind: AbstractRunKind, config: Mapping[str, Any]) -> Any:
     """Load the data of a run after verifying their checksum."""
     check_data(run / "data.npz", config.get("data_sha256"))
     return kind.load(run / "data.npz")
+
+
+def _settled(run: Path) -> tuple[Path, dict[str, Any], AbstractRunKind]:
+    """Read the configuration of a run that has begun, and find its kind."""
+    require_no_links(run)
+    earlier_run.require_settled(run)
+    config = read_config(run, FAMILIES)
+    return run, config, run_kind(config["model"])
 
 
 def _run(

@@ -1,6 +1,7 @@
 """The files of a run folder: configuration, data, summary and log. Each is written atomically, except the log."""
 
 import contextlib
+import csv
 import dataclasses
 import datetime
 import hashlib
@@ -8,7 +9,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,14 @@ def kept_arrays(path: Path) -> Iterator[Any]:
 def number_text(value: Any) -> str:
     """Format a number as a table cell: the shortest round-trip form, integers without a point, NaN as an empty cell."""
     return "" if np.isnan(value) else str(value).removesuffix(".0")
+
+
+def write_rows(path: Path, heading: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Write rows of texts and numbers as CSV."""
+    with open(path, "w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(heading)
+        writer.writerows([cell if isinstance(cell, str) else number_text(cell) for cell in row] for row in rows)
 
 
 class Log:

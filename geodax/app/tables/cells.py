@@ -1,21 +1,24 @@
 """Parses the cells of a text table: numbers with pandas, text unchanged, and detects the separators in numbers."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from geodax.app.tables.columns import READ_AS_TEXT, Cells, Column, as_cells, read_column
-from geodax.app.tables.dialect import Separators
-from geodax.app.tables.number_forms import PLAIN, number_parser
+from geodax.app.tables.dialect import NOTHING_SHOWN, POINT, Separators
+from geodax.app.tables.number_forms import CURRENCIES, PLAIN, is_numeric, number_parser, sign
 from geodax.app.tables.rows import Layout, row_lines
-from geodax.app.tables.separators import UNUSUAL, WITH_COMMA, decide_separators, signs
 from geodax.app.tables.text_files import TextFile
 from geodax.data.errors import TableError
 
 _CHUNK = 2**20  # cells per chunk
 _LEADING_ZERO = re.compile(r"0[0-9]+")
+WITH_COMMA = {"decimal comma", "decimal comma with groups"}
+UNUSUAL = {*WITH_COMMA, "comma?", "comma groups"}
+_OF_THE_FIT = "numbers of the fitted table have a decimal {!r}"
 
 
 class Parsed(NamedTuple):
@@ -118,28 +121,15 @@ def read_columns(
     earlier: Separators,
     imposed: str,
 ) -> tuple[list[Column], list[int], Separators, Separators]:
-    """Read the columns of a text, and detect the separators in its numbers unless they are given.
+    """Read the columns of a text, and detect the separators in its numbers unless they are ``said``.
 
     Plain numbers are read with the decimal separator of the first rows. If that turns out to be wrong, they are read
-    again.
+    again. The columns ``text`` are read as text; numbers in those that are ``needed`` determine the separators. The
+    ``earlier`` ones are of the table that this one belongs to. ``others`` says in messages how a caller can leave out a
+    column, ``imposed`` advises on a number with other separators than those said.
 
-    Args:
-        file: The text.
-        layout: Its layout.
-        missing: Values of missing cells.
-        said: The separators, if they are given.
-        notes: List that receives notes for the user.
-        text: Columns to be read as text.
-        needed: Columns whose numbers determine the separators.
-        others: How a caller can leave out one of these columns, for messages.
-        earlier: Separators of the earlier table that this one belongs to.
-        imposed: Advice for a number with other separators than those given.
-
-    Returns:
-        The columns, the line of each row, the separators used, and the separators that the table shows.
-
-    Raises:
-        TableError: If numbers are ambiguous, or the text is not a table.
+    Returns the columns, the line of each row, the separators used, and those that the table shows. Raises TableError if
+    numbers are ambiguous, or the text is not a table.
     """
     names, lines = layout.names, np.array(row_lines(file, layout, notes))
     as_text = {j for j, name in enumerate(names) if name in text}
@@ -178,3 +168,89 @@ def read_columns(
         else:
             columns[j] = read_column(names[j], cells, parsed.lines, missing, number, imposed=imposed)
     return [columns[j] for j in range(len(names))], parsed.lines.tolist(), separators, shown
+
+
+def signs(columns: Mapping[str, Cells], missing: Iterable[str]) -> dict[str, tuple[int, str, str]]:
+    """Classify the numbers in mostly numeric columns; each class has the row, cell and column of its first number."""
+    seen: dict[str, tuple[int, str, str]] = {}
+    holes = set(missing)
+    for name, (distinct, codes, unit) in columns.items():
+        counts = np.bincount(codes, minlength=len(distinct))
+        numbers = [k for k, cell in enumerate(distinct) if cell not in holes and is_numeric(cell)]
+        present = sum(counts[k] for k, cell in enumerate(distinct) if cell not in holes)
+        if 2 * counts[numbers].sum() > present:
+            for k in numbers:
+                kind = sign(distinct[k])
+                if unit in CURRENCIES:  # amounts of money have no three decimals
+                    kind = {"point?": "decimal comma with groups", "comma?": "comma groups"}.get(kind, kind)
+                if kind not in seen:
+                    seen[kind] = (int(np.argmax(codes == k)), distinct[k], name)
+    return seen
+
+
+def decide_separators(
+    path: Path,
+    seen: Mapping[str, tuple[int, str, str]],
+    lines: np.ndarray,
+    delimiter: str,
+    notes: list[str],
+    *,
+    others: str = "",
+    earlier: Separators = NOTHING_SHOWN,
+) -> tuple[Separators, Separators]:
+    """Decide what commas and points inside numbers mean.
+
+    Returns the separators to read the table with, and those that it shows. The classes of the numbers that were
+    ``seen`` are those of :func:`signs`. ``others`` says in messages how a caller can leave out a column; separators of
+    an ``earlier`` table that this one belongs to count if this one shows none. Raises TableError if numbers are
+    ambiguous.
+    """
+
+    def where(kind: str) -> str:
+        row, cell, name = seen[kind]
+        return f"{cell!r} (line {lines[row]}, column {name!r})"
+
+    german = next((k for k in ("decimal comma", "decimal comma with groups") if k in seen), None)
+    english = next((k for k in ("comma groups", "decimal point") if k in seen), None)
+    if german and english:
+        raise TableError(
+            f"{path}: {where(german)} has a decimal comma, but {where(english)} has not. Write all numbers the same "
+            f"way{f', or {others}' if others else ''}"
+        )
+    # programs with decimal commas rarely separate cells by commas
+    are_groups_of_fit = earlier == Separators(",", ".") and delimiter != ","
+    are_groups = "decimal comma with groups" in seen or are_groups_of_fit
+    if german or (earlier.decimal == "," and not english and seen.keys() & {"comma?", "point?"}):
+        if "point?" in seen and not are_groups:
+            why = f"numbers have decimal commas, such as {where(german)}" if german else _OF_THE_FIT.format(",")
+            raise TableError(
+                f"{path}: {why}, so the point in {where('point?')} is ambiguous. Use --decimal , if it "
+                "separates thousands"
+                + (", or write a comma" if german else ", or --decimal . if it is a decimal point")
+            )
+        unlike = f", unlike those of the fit: {_OF_THE_FIT.format('.')}" if earlier.decimal == "." else ""
+        first = german or ("comma?" if "comma?" in seen else "")
+        like = ", as in the fit" if first and not german else ""
+        such = f", such as {where(first)}" if first else ""
+        group = ""
+        if "point?" in seen and "decimal comma with groups" not in seen:
+            value = seen["point?"][1].replace(".", "")
+            group = f"; {where('point?')} was read as {value}, as in the fit"
+        notes.append(f"Numbers were read with a decimal comma{like}{such}{unlike}{group}.")
+        shown = Separators(",", "." if "decimal comma with groups" in seen else None) if german else NOTHING_SHOWN
+        return Separators(",", "."), shown
+    if english and earlier.decimal == ",":
+        notes.append(
+            f"Numbers were read with a decimal point, such as {where(english)}, unlike those of the fit: "
+            f"{_OF_THE_FIT.format(',')}."
+        )
+    is_thousand = english or delimiter == "," or earlier.decimal == "."
+    if "comma groups" in seen or ("comma?" in seen and is_thousand):
+        first = "comma groups" if "comma groups" in seen else "comma?"
+        is_shown = first == "comma groups" or english or delimiter == ","
+        why = "" if is_shown else f": {_OF_THE_FIT.format('.')}"
+        notes.append(f"Commas in numbers were read as thousands separators, such as in {where(first)}{why}.")
+        return Separators(".", ","), Separators(".", ",") if is_shown else NOTHING_SHOWN
+    if "comma?" in seen:
+        raise TableError(f"{path}: the comma in {where('comma?')} is ambiguous. Use --decimal , or --thousands ,")
+    return POINT, POINT if english else NOTHING_SHOWN

@@ -1,25 +1,22 @@
-"""Columns of integers that are no quantities: codes, numbers of groups, dates without separators."""
+"""What the numbers of a column are: no quantities, but codes, groups or dates; or quantities with a long tail."""
 
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from geodax.app.tables.assembly import counts_rows
 
+_SKEWED = 1.0  # skewness
 _MANY_GROUPS = 10
 _FEW = 0.1  # of the groups may be out of order
 _CODE = re.compile(r"(.*[\W_])?(?i:ids?|codes?|zip|zipcode|postcode|plz|fips|sku|isbn|phone|number|no|nr)|.*[a-z]I[dD]")
 
 
 class Codes(NamedTuple):
-    """A guess at what the integers of a column are.
-
-    Attributes:
-        kind: "dates", "groups" of adjacent rows, or "codes".
-        description: A description for messages.
-    """
+    """A guess at what the integers of a column are: "dates", "groups" of adjacent rows or "codes"; its description."""
 
     kind: str
     description: str
@@ -63,3 +60,12 @@ def _rows_of_each(x: np.ndarray, others: np.ndarray) -> str:
     are_constant, changes = np.all(others == np.repeat(others[first], sizes, axis=0), axis=0), np.diff(others[first].T)
     is_told = np.any(are_constant & (np.mean(changes < 0, axis=1) > _FEW) & (np.mean(changes > 0, axis=1) > _FEW))
     return f"{sizes.min()} to {sizes.max()}" if is_told else ""
+
+
+def better_likelihood(y: np.ndarray) -> str:
+    """The likelihood for numbers with a long right tail, or for many counts near zero; empty for other numbers."""
+    if np.ptp(y) == 0 or y.min() < 0 or (skewness := stats.skew(y)) < _SKEWED:
+        return ""
+    if y.min() > 0:
+        return "log-normal" if abs(stats.skew(np.log(y))) < 0.5 * skewness else ""
+    return "negative-binomial" if np.all(y == np.round(y)) else ""

@@ -92,7 +92,6 @@ class RunDialect(Dialect):
     """Receives how columns of the tables read with this dialect were converted to numbers."""
 
     def options(self) -> dict[str, Any]:
-        """Return arguments of :func:`geodax.app.tables.read.read_table`."""
         more = ("earlier", "shown", "earlier_forms", "forms")
         return super().options() | {name: getattr(self, name) for name in more}
 

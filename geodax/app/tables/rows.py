@@ -24,8 +24,6 @@ class Layout(NamedTuple):
     """The layout of a text table.
 
     Attributes:
-        delimiter: The delimiter between cells.
-        names: The columns.
         has_header: Whether the first line gave the names.
         start: Number of lines above the first row.
         first_line: The line that determines the number of cells.

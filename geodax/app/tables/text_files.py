@@ -51,8 +51,6 @@ class TextFile(NamedTuple):
     """A table as text.
 
     Attributes:
-        path: The file.
-        encoding: Its encoding.
         data: Its bytes, if they do not come from the path.
     """
 

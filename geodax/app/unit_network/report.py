@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from geodax.app.family import posterior_arrays
+from geodax.app.report import plots
 from geodax.app.report.drawing import (
     NORMAL,
     SERIES,
@@ -95,8 +96,11 @@ def write_unit_network(
             "The fitted function (line), its 90 % band, and the wider 90 % band of new data.",
         )
     else:
+        shown = _shown(len(y))
+        some = x[shown]
+        interval = np.quantile(model.sample_y(some), [0.05, 0.95], axis=0)
         report.figure(
-            _observed_and_predicted(model, x, y, target),
+            plots.predicted_figure(model.predict(some), interval, y[shown], target),
             "Posterior mean of each row against the data, with 90 % intervals of new data. On the line they are equal.",
         )
         report.figure(
@@ -188,21 +192,6 @@ def _curve(model: UnitNetworkRegressor, x: np.ndarray, y: np.ndarray, name: str,
     ax.plot(places[:, 0], model.predict(places), color=SERIES[0], linewidth=1.4)
     ax.set_xlabel(short(name), fontsize=NORMAL, color=INK)
     ax.set_ylabel(short(target), fontsize=NORMAL, color=INK)
-    return finish(figure)
-
-
-def _observed_and_predicted(model: UnitNetworkRegressor, x: np.ndarray, y: np.ndarray, target: str) -> Any:
-    shown = _shown(len(y))
-    mean = model.predict(x[shown])
-    low, high = np.quantile(model.sample_y(x[shown]), [0.05, 0.95], axis=0)
-    figure = new_figure(WIDTH, 4.2)
-    ax = styled(figure.add_subplot())
-    ax.vlines(mean, low, high, color=SERIES[0], alpha=0.25, linewidth=0.8)
-    ax.plot(mean, y[shown], ".", color=SERIES[0], markersize=4, markeredgewidth=0)
-    ends = [min(mean.min(), y.min()), max(mean.max(), y.max())]
-    ax.plot(ends, ends, color=INK, linewidth=0.8)
-    ax.set_xlabel(f"predicted {short(target)}", fontsize=NORMAL, color=INK)
-    ax.set_ylabel(f"observed {short(target)}", fontsize=NORMAL, color=INK)
     return finish(figure)
 
 

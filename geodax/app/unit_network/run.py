@@ -1,6 +1,5 @@
 """The ReLU network with unit-vector weights as a model of ``geodax fit``."""
 
-import csv
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from geodax._normal import Normal
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.report.parts import misfits
-from geodax.app.run_folder.files import load_table, number_text, save_table
+from geodax.app.run_folder.files import load_table, save_table, write_rows
 from geodax.app.tables.assembly import OnMissing, about_missing, missing_counts
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
@@ -103,12 +102,9 @@ class UnitNetworkRun(AbstractRunKind):
             cells = np.column_stack([cells, density])
         heading = ["sd", "5%", "95%", "mean_5%", "mean_95%", *["log_predictive_density"] * has_target]
         named = apart([target, *table.text], ["row", *heading])
-        with open(path, "w", newline="", encoding="utf-8") as handle:
-            writer = csv.writer(handle)
-            writer.writerow(["row", *named[1:], named[0], *heading])
-            for i, values in enumerate(cells):
-                labels = [column[i] for column in table.text.values()]
-                writer.writerow([i + 1, *labels, *map(number_text, values)])
+        labels = zip(range(1, len(x) + 1), *table.text.values(), strict=True)
+        rows = ((*label, *values) for label, values in zip(labels, cells, strict=True))
+        write_rows(path, ["row", *named[1:], named[0], *heading], rows)
         notes = tuple(note for note in table.notes if not isinstance(note, OnMissing))
         return (*notes, about_missing(x, missing_counts(inputs, x))) if np.isnan(x).any() else notes
 

@@ -22,12 +22,6 @@ def expm_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
 
     A diagonal Pade approximant maps skew matrices to orthogonal ones exactly, and squaring preserves this; the
     number of squarings depends on the norm. Differentiable in forward mode.
-
-    Args:
-        s: Skew-symmetric or skew-Hermitian matrices.
-
-    Returns:
-        ``exp(s)``. Non-finite input gives non-finite output.
     """
     real = jnp.finfo(s.dtype).dtype
     norm = jnp.max(jnp.sum(jnp.abs(s), axis=-2), initial=0.0)
@@ -72,12 +66,9 @@ def sqrt_corrections(
     of the first power left out are bounded by those of the powers at hand (Cauchy-Schwarz). Beyond, each round of
     :func:`_inverse_sqrt_by_rounds` cubes the remainder.
 
-    Args:
-        e: The matrices, so that ``I + e`` is symmetric (Hermitian) and positive definite. The difference from the
-            identity is passed and returned because it is small and would lose its digits in a sum.
-
-    Returns:
-        The corrections, the entries of the first to eight roundings. Non-finite if ``e`` is non-finite.
+    ``I + e`` is symmetric (Hermitian) and positive definite. The differences from the identity are passed and returned
+    because they are small and would lose their digits in a sum; their entries are those of the first to eight
+    roundings.
     """
     least = 8.0 * jnp.finfo(e.dtype).eps
     squared = e @ e
@@ -180,19 +171,12 @@ def qr_positive(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]
 def inverse_root(
     m: Inexact[Array, "*batch k k"], power: int, epsilon: float | Scalar, method: str = "eigh"
 ) -> Inexact[Array, "*batch k k"]:
-    """Compute ``m ** (-1 / power)`` of symmetric positive semidefinite matrices.
+    """Compute ``m ** (-1 / power)`` of symmetric positive semidefinite matrices, symmetric to rounding.
 
-    Args:
-        m: The matrices.
-        power: A positive integer; a power of two for ``"newton"``.
-        epsilon: Lower bound of the eigenvalues (``"eigh"``), or the number added to all of them (``"newton"``). It is
-            at least the rounding error of the largest eigenvalue, below which eigenvalues cannot be distinguished in
-            the dtype's precision.
-        method: ``"eigh"``, or ``"newton"`` for the coupled Newton iteration (Iannazzo 2006), which uses matrix products
-            only.
-
-    Returns:
-        The roots, symmetric to rounding.
+    Methods are ``"eigh"``, and ``"newton"``, the coupled Newton iteration (Iannazzo 2006), which uses matrix products
+    only and needs a power of two. ``epsilon`` is a lower bound of the eigenvalues (``"eigh"``), or the number added to
+    all of them (``"newton"``). It is at least the rounding error of the largest eigenvalue, below which eigenvalues
+    cannot be distinguished in the dtype's precision.
     """
     rounding = m.shape[-1] * jnp.finfo(m.dtype).eps
     if method == "eigh":

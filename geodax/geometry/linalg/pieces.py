@@ -14,19 +14,13 @@ _LEAST_SHARED_OUT = 8_000
 
 
 def in_pieces(function: Callable[[Array], PyTree], m: Inexact[Array, "*batch n p"]) -> PyTree:
-    """Apply a LAPACK routine in pieces, so that no thread waits in it.
+    """Apply a LAPACK routine, a function of the last two axes, in pieces, so that no thread waits in it.
 
     On CPUs, JAX distributes the matrices of a large batch over the thread pool that also runs the parallel operations
     of a program, and waits for them there. If every thread of the pool waits (on a machine with two cores this takes
     two such calls that do not depend on each other, or two devices), none is left to work, and the program deadlocks.
     Batches of that size are therefore passed in pieces so small that the calling thread processes them itself.
-
-    Args:
-        function: A function of the last two axes. Its derivatives use the whole batch at once.
-        m: The matrices; ``jax.vmap`` may add more.
-
-    Returns:
-        ``function(m)``, independent of the pieces.
+    Derivatives of the function use the whole batch at once, and ``jax.vmap`` may add matrices.
     """
     if jax.default_backend() != "cpu":
         return function(m)

@@ -22,13 +22,6 @@ def solve_accretive(m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k
     Such a matrix needs no pivoting (Golub and Van Loan 1979), and its blocks and Schur complements are of the same
     kind. So systems are eliminated by a few fused vector operations, block by block or half by half, mostly by
     products, without calling LAPACK, whose threads wait for each other if many chains solve at once.
-
-    Args:
-        m: The matrices. Their symmetric part must be positive definite.
-        b: Right-hand sides.
-
-    Returns:
-        The solutions.
     """
     size = m.shape[-1]
     if size > _LARGEST_LOOPED:
@@ -82,15 +75,7 @@ def _eliminate_column(rows: Inexact[Array, "*batch k j"], k: int) -> Inexact[Arr
 def solve_accretive_and_log_det(
     m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"]
 ) -> tuple[Inexact[Array, "*batch k j"], Inexact[Array, "*batch"]]:
-    """Compute the solution of :func:`solve_accretive` for real matrices, and the logarithm of the determinant.
-
-    Args:
-        m: The matrices; up to 40 rows without LAPACK. Their symmetric part must be positive definite.
-        b: Right-hand sides.
-
-    Returns:
-        The solutions, and ``log det m``.
-    """
+    """Solve as :func:`solve_accretive` for real matrices, and compute ``log det m``; up to 40 rows without LAPACK."""
     size = m.shape[-1]
     if size > _LARGEST_LOOPED:
         factors = jax.scipy.linalg.lu_factor(m)
@@ -108,13 +93,8 @@ def cholesky(m: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
     """Compute the lower triangular ``l`` with ``l l^* = m``, for symmetric (Hermitian) positive definite matrices.
 
     Up to 40 rows it works column by column in fused vector operations, without LAPACK's threads, which can deadlock
-    (see :func:`~geodax.geometry.linalg.in_pieces`).
-
-    Args:
-        m: The matrices; the symmetric part of each is used.
-
-    Returns:
-        The factors. They contain NaN if ``m`` is not positive definite.
+    (see :func:`~geodax.geometry.linalg.in_pieces`). The symmetric part of ``m`` is used; if it is not positive
+    definite, ``l`` contains NaN.
     """
     size = m.shape[-1]
     if size > _LARGEST_LOOPED:
@@ -131,16 +111,7 @@ def cholesky(m: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
 def solve_lower(
     lower: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"], *, transpose: bool = False
 ) -> Inexact[Array, "*batch k j"]:
-    """Solve ``l x = b`` or ``l^* x = b`` with lower triangular matrices; up to 40 rows without LAPACK, as `cholesky`.
-
-    Args:
-        lower: The matrices. Entries above the diagonal are ignored.
-        b: Right-hand sides.
-        transpose: Whether to solve with the (conjugate) transpose.
-
-    Returns:
-        The solutions.
-    """
+    """Solve ``l x = b`` or ``l^* x = b`` with lower triangular matrices; up to 40 rows without LAPACK."""
     size = lower.shape[-1]
     if size > _LARGEST_LOOPED:
         return jax.lax.linalg.triangular_solve(

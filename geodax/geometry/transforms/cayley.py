@@ -64,27 +64,22 @@ class CayleyChart(AbstractTransform):
 
     @property
     def num_unconstrained(self) -> int:
-        """Dimension of the manifold."""
         return self.n * self.p - self.p * (self.p + 1) // 2
 
     @property
     def is_injective(self) -> bool:
-        """True."""
         return True
 
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        """Compute the Cayley transform and its log volume with one factorisation."""
         z = check_vector(self, z)
         below, inverse, log_determinant = self._inverse(z)
         q = jnp.concatenate([2 * inverse - jnp.eye(self.p, dtype=z.dtype), 2 * (below @ inverse)])
         return q if self.completion is None else self.completion.apply(q), self._log_volume(log_determinant)
 
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
-        """The Cayley transform."""
         return self.forward_and_log_volume(z)[0]
 
     def log_volume(self, z: Float[Array, " k"]) -> Scalar:
-        """Logarithm of the volume."""
         return self._log_volume(self._inverse(z)[2])
 
     def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:

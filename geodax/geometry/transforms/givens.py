@@ -118,16 +118,13 @@ class Givens(AbstractTransform):
         return self.wrap == "cut"
 
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        """Compute the matrix and the log volume of the rotations and of the ranges of the angles."""
         cosines, sines, log_volume = self._polar_coordinates(z)
         return self._place(self._rotate(cosines, sines)), log_volume
 
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
-        """The product of the rotations."""
         return self.forward_and_log_volume(z)[0]
 
     def log_volume(self, z: Float[Array, " k"]) -> Scalar:
-        """Compute the log volume of the rotations and of the ranges of the angles."""
         return self._polar_coordinates(z)[2]
 
     def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:

@@ -64,11 +64,9 @@ class Householder(AbstractTransform):
         return False
 
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        """Compute the product of reflections, and the normal log density of ``z``."""
         return self.forward(z), self.log_volume(z)
 
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
-        """The product of reflections."""
         z = check_vector(self, z)
         places, is_there = _places(self.n, self.p)
         x = jnp.where(is_there, z[places], 0)
@@ -79,7 +77,6 @@ class Householder(AbstractTransform):
         return (jnp.eye(self.n, self.p, dtype=z.dtype) - turned) * signs[None, :]
 
     def log_volume(self, z: Float[Array, " k"]) -> Scalar:
-        """Log density of independent standard normal variables."""
         z = check_vector(self, z)
         return standard_normal_log_density(z)
 

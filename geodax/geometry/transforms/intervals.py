@@ -26,10 +26,7 @@ class Cut(NamedTuple):
     """Angles in intervals.
 
     Attributes:
-        cosine: Cosines.
-        sine: Sines.
         log_cosine: Logarithms of the cosines if the interval does not extend beyond a right angle.
-        log_slope: Logarithms of the derivatives of the angles.
     """
 
     cosine: Float[Array, " k"]

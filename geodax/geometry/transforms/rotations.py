@@ -78,16 +78,10 @@ def layout(n: int, p: int) -> Layout:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def rotate(cosines: Float[Array, " k"], sines: Float[Array, " k"], n: int, p: int) -> Float[Array, "n p"]:
-    r"""Multiply the rotations.
+    r"""Multiply the rotations, differentiable in reverse mode any number of times.
 
-    Args:
-        cosines: Of the angles :math:`\theta_{12}, \dots, \theta_{1n}, \theta_{23}, \dots, \theta_{pn}`.
-        sines: Of the same angles. The squares must add up to 1: derivatives are taken along the circle.
-        n: Number of rows.
-        p: Number of columns.
-
-    Returns:
-        The orthonormal matrix. It is differentiable in reverse mode, any number of times.
+    The cosines and sines are those of the angles :math:`\theta_{12}, \dots, \theta_{1n}, \theta_{23}, \dots,
+    \theta_{pn}`. Their squares must add up to 1: derivatives are taken along the circle.
     """
     return _run(cosines, sines, n, p)[0]
 
@@ -184,16 +178,12 @@ def reduce(q: Float[Array, "n p"], center: Float[Array, " m"], is_half: bool) ->
     r"""Compute the angles of an orthonormal matrix, the inverse of :func:`rotate`.
 
     Column by column: with :math:`r_j^2 = v_i^2 + \dots + v_j^2` of the reduced column, :math:`\theta_{ij} =
-    \mathrm{atan2}(v_j, r_{j-1})`, and inverting the whole block of rotations takes one cumulative sum.
+    \mathrm{atan2}(v_j, r_{j-1})`, and inverting the whole block of rotations takes one cumulative sum. The last angle
+    pairs of a square matrix are valid for either determinant.
 
-    Args:
-        q: Orthonormal matrix. The last angle pairs of a square one are valid for either determinant.
-        center: Middles of the ranges of the angles :math:`\theta_{i,i+1}`.
-        is_half: Whether their range is half a turn. Columns are then reversed if this brings the angle into
-            the range, so the angles are those of a mirror image of ``q``.
-
-    Returns:
-        Angles, :math:`\theta_{i,i+1}` between -pi and pi, the others between -pi/2 and pi/2.
+    The angles :math:`\theta_{i,i+1}` are between -pi and pi with middles ``center``, the others between -pi/2 and pi/2.
+    If their range is half a turn, columns are reversed where this brings the angle into the range, so the angles are
+    those of a mirror image of ``q``.
     """
     n, p = q.shape
     row = jnp.arange(n)

@@ -71,7 +71,7 @@ def _of_components(parts: list[LeftOut | None]) -> LeftOut | None:
     return LeftOut(found[0].name, stacked, stacked)
 
 
-def require_constant(owner: str, names: Mapping[str, str], places: list[Mapping[str, Any]]) -> None:
+def require_constant(names: Mapping[str, str], places: list[Mapping[str, Any]]) -> None:
     """Raise ValueError for sites whose left-out constants differ between places, or between components of a mixture.
 
     A place has by site ``(fixed, components)`` of :class:`LeftOut`, at some values of the latent variables.
@@ -80,13 +80,13 @@ def require_constant(owner: str, names: Mapping[str, str], places: list[Mapping[
         (fixed, components), *others = (place[site] for place in places)
         if any(not _agree(x[:1], x) for x in components):
             raise ValueError(
-                f"{owner}: the site {site!r} is a mixture of components {name}, whose constants are not known and not "
-                f"the same, so that their weights would be wrong. {_REMEDY}"
+                f"to_geodax: the site {site!r} is a mixture of components {name}, whose constants are not known and "
+                f"not the same, so that their weights would be wrong. {_REMEDY}"
             )
         if any(not _agree(x, y) for other, _ in others for x, y in zip(fixed, other, strict=True)):
             raise ValueError(
-                f"{owner}: the site {site!r} has the distribution {name}, whose density leaves out a constant that is "
-                "not known; it depends on latent variables, so their posterior would be wrong. " + _REMEDY
+                f"to_geodax: the site {site!r} has the distribution {name}, whose density leaves out a constant that "
+                "is not known; it depends on latent variables, so their posterior would be wrong. " + _REMEDY
             )
 
 

@@ -178,11 +178,10 @@ class MatrixLangevin(_OnStiefel):
         validate_args: bool | None = None,
     ):
         self.f = _array("MatrixLangevin: f", f, 2)
-        _check_single(distributions.MatrixLangevin, self.f, rank=2)
+        distributions.MatrixLangevin(self.f[(0,) * (self.f.ndim - 2)])  # checks the shape of one of a batch
         super().__init__(self.f.shape, chart, num_sweeps, validate_args)
 
     def invariants(self) -> tuple[Array, ...]:
-        """The singular values of ``f``."""
         return (jnp.linalg.svd(self.f, compute_uv=False),)
 
     def _distribution(self, f: Any) -> Any:
@@ -286,7 +285,6 @@ class MatrixBingham(_OnStiefel):
         super().__init__((*batch, a.shape[-1], b.shape[-1]), chart, num_sweeps, validate_args)
 
     def invariants(self) -> tuple[Array, ...]:
-        """The eigenvalues of ``a``, and the weights."""
         return jnp.linalg.eigvalsh(self.a), self.b
 
     def _distribution(self, a: Any, b: Any) -> Any:
@@ -356,11 +354,6 @@ def _array(name: str, value: Any, rank: int) -> Array:
     if x.ndim < rank:
         raise ValueError(f"{name}: expected at least {rank} axes, found shape {x.shape}.")
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
-
-
-def _check_single(distribution: Any, x: Array, rank: int) -> None:
-    """Check the shape with the distribution of the first element of the batch."""
-    distribution(x[(0,) * (x.ndim - rank)])
 
 
 def _broadcast(x: Array, batch: tuple[int, ...], rank: int) -> Array:

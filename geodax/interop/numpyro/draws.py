@@ -14,10 +14,7 @@ from geodax.run.store_layouts import dimension_names
 
 
 def variable_names(owner: str, sites: Iterable[str]) -> dict[str, str]:
-    """Names of the variables of sites; slashes, which separate the groups of a DataTree, become dots.
-
-    Raises ValueError if two sites would have the same variable, or a name is that of a dimension.
-    """
+    """Names of the variables of sites; slashes, which separate the groups of a DataTree, become dots."""
     variables: dict[str, str] = {}
     owners: dict[str, str] = {}
     for site in sites:

@@ -19,19 +19,12 @@ def initial_positions(
     sites_of: Callable[[PRNGKey, Callable[[Any], Array | None]], Mapping[str, Any]],
     coordinate: Callable[[Any], Array],
 ) -> dict[str, Array]:
-    """Initial positions along a leading axis from constrained values of some or all latent sites.
+    """Return initial positions along a leading axis from constrained values of some or all latent sites.
 
-    Args:
-        values: Values by site, of the shape of the site, or with a leading axis of initial positions.
-        num: Number of initial positions.
-        key: PRNG key for the sites without values.
-        shapes: Shapes of the latent sites.
-        sites_of: Runs the model with the values that a function of sites gives, or others where it gives None.
-        coordinate: The entry of a position for a site.
-
-    Raises:
-        TypeError: If ``values`` is not a mapping from sites to numbers.
-        ValueError: For unknown sites, other shapes, and values outside of the support.
+    Values have the shape of their site, or a leading axis of ``num`` initial positions; the key draws the sites without
+    values. ``sites_of`` runs the model with the values that a function of sites gives, or others where it gives None,
+    and ``coordinate`` is the entry of a position for a site. Raises TypeError if ``values`` is not a mapping from sites
+    to numbers, ValueError for unknown sites, other shapes, and values outside of the support.
     """
     if not isinstance(values, Mapping):
         raise TypeError(

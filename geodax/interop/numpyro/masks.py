@@ -28,7 +28,7 @@ def counted_cells(distribution: Any) -> Array | bool:
     return True
 
 
-def refuse_flat(owner: str, sites: Mapping[str, Any], gradient: Callable[[PRNGKey], Mapping[str, Array]]) -> None:
+def refuse_flat(sites: Mapping[str, Any], gradient: Callable[[PRNGKey], Mapping[str, Array]]) -> None:
     """Raise ValueError for entries of masked or improper sites along which the log density is constant.
 
     The gradient of the log density is one at a random point.
@@ -46,7 +46,7 @@ def refuse_flat(owner: str, sites: Mapping[str, Any], gradient: Callable[[PRNGKe
         is_flat = jnp.all(values == 0, axis=0)
         if bool(is_flat.any()):
             raise ValueError(
-                f"{owner}: the log density does not depend on {int(is_flat.sum())} of the {is_flat.size} numbers of "
+                f"to_geodax: the log density does not depend on {int(is_flat.sum())} of the {is_flat.size} numbers of "
                 f"the latent site {name!r}: their posterior is improper, and chains drift along them without bound. "
                 "obs_mask creates such numbers for all observed cells, handlers.mask for latent cells. Instead of "
                 "obs_mask, observe the site under numpyro.handlers.mask(mask=mask) and draw the missing cells by "

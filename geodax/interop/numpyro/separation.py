@@ -24,13 +24,7 @@ _USUAL = {0.0, 0.5, 1.0, 2.0}  # numbers that formulas have
 
 
 class Separated(NamedTuple):
-    """A function of arrays, separated into a program and its data.
-
-    Attributes:
-        call: ``call(data, *args)`` is the function's result; it holds no data itself.
-        data: Arrays.
-        result: Shapes and types of the result.
-    """
+    """A function of arrays, ``call(data, *args)``, with its data, and the shapes and types of its result."""
 
     call: Callable[..., PyTree]
     data: tuple[Array, ...]
@@ -38,10 +32,7 @@ class Separated(NamedTuple):
 
 
 def separated(function: Callable[..., PyTree], *args: PyTree) -> Separated:
-    """Separate a function of pytrees of arrays, for arguments like these, from the arrays that it holds.
-
-    Raises TypeError if the data are traced.
-    """
+    """Separate a function of pytrees of arrays, for arguments like these, from the arrays that it holds."""
     leaves, structure = jax.tree.flatten(args)
     result: list[Any] = []
 

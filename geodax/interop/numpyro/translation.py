@@ -208,10 +208,9 @@ def translate(
             return {name: (part.fixed, part.components) for name, part in found.items()}
 
         places = reusable(lambda: [constants_at(jax.random.key(number), -number) for number in (0, 1)])()
-        require_constant("to_geodax", {name: part.name for name, part in without_constant.items()}, places)
+        require_constant({name: part.name for name, part in without_constant.items()}, places)
 
     refuse_flat(
-        "to_geodax",
         {name: site["fn"] for name, site in continuous.items() if name not in curved},
         lambda key: jax.grad(log_density)(draw(key, strategy_of(init_to_uniform))),
     )

@@ -73,7 +73,6 @@ class GroupedRows(NamedTuple):
     """Sufficient statistics of blocks of rows: those of one group with the same observed columns.
 
     Attributes:
-        num_rows: Number of rows of each block.
         average: Mean of the rows, both views side by side, blocks x (n_1 + n_2); zero where not observed.
         scatter: Centred sums of squares and products; zero where not observed.
         places: Group of each block. Blocks are in the order of the groups; without missing cells each is a group.

@@ -73,10 +73,7 @@ class Units(NamedTuple):
     names: tuple[tuple[str, ...], tuple[str, ...]]
 
     def rows(self, owner: str, parts: dict[int, np.ndarray], labels: np.ndarray) -> Rows:
-        """Standardise one view or both, matrices by view number, 1 or 2; none for rows without given columns.
-
-        Raises ValueError if a group was not in the fit, or the columns differ.
-        """
+        """Standardise one view or both, matrices by view number, 1 or 2; none for rows without given columns."""
         place = {label: i for i, label in enumerate(self.groups.tolist())}
         unknown = next((label for label in labels.tolist() if label not in place), None)
         if unknown is not None:

@@ -39,11 +39,6 @@ class FactorizationForm(NamedTuple):
     """The model, and the factors of the coordinates.
 
     Attributes:
-        num_users: m.
-        num_items: n.
-        rank: r.
-        factorization: ``"svd"`` or ``"bottleneck"``.
-        has_offsets: Whether users and items have offsets.
         interaction_scale: Root mean square of the entries of W, in standardised units.
         offset_scale: Prior standard deviation of the offsets, in standardised units.
         factors: Factor of each free leaf, by name: a parameter is its coordinate times the factor.

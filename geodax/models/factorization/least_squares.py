@@ -25,11 +25,7 @@ class LeastSquares(NamedTuple):
     """A penalised least-squares fit of standardised ratings.
 
     Attributes:
-        mean: Mean of the ratings.
         offsets: Offsets of the users and of the items, zero if the model has none.
-        left: Factors of the users.
-        right: Factors of the items.
-        penalty: The penalty of both factors.
         error: Root mean squared error in cross-validation.
     """
 

@@ -13,10 +13,7 @@ _NUMBERS, _STRINGS = "numbers", "strings"
 
 
 def as_pairs(X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the names of users and items in a table, an array or a list of rows, each column with its own type.
-
-    Raises ValueError if there are not two columns, or a column has missing names or names of mixed types.
-    """
+    """Return the names of users and items in a table, an array or a list of rows, each column with its own type."""
     is_frame = hasattr(X, "columns") and hasattr(X, "to_numpy")
     try:
         table = X if is_frame else _as_array(X)
@@ -41,10 +38,7 @@ def names_of_columns(X: Any) -> tuple[str, ...] | None:
 def places(
     pairs: tuple[np.ndarray, np.ndarray], users: np.ndarray, items: np.ndarray
 ) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
-    """Return the indices of users and items among those of the fit; -1 for unknown ones.
-
-    Raises ValueError if the names have another type than those of the fit and so cannot match.
-    """
+    """Return the indices of users and items among those of the fit; -1 for unknown ones."""
     found = []
     for side, names, known in zip(_SIDES, pairs, (users, items), strict=True):
         if _kind(names) != _kind(known):

@@ -231,10 +231,7 @@ INFERENCES: dict[str, type[AbstractInference]] = {}
 
 
 def chosen_inference(inference: Any, settings: Mapping[str, Any]) -> AbstractInference:
-    """Return an inference by name, configured by an estimator's options; instances are returned unchanged.
-
-    Raises ValueError if the name is unknown.
-    """
+    """Return an inference by name, configured by an estimator's options; instances are returned unchanged."""
     if isinstance(inference, AbstractInference):
         return inference
     if not isinstance(inference, str) or inference not in INFERENCES:

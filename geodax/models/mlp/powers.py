@@ -29,13 +29,7 @@ _MOST_ROWS, _LEAST_ROWS, _MOST_CELLS = 2000, 200, 4_000_000
 
 
 class Powers(NamedTuple):
-    """A power transform of each column.
-
-    Attributes:
-        origin: What is subtracted from each column.
-        unit: What it is then divided by.
-        power: The power; 1 leaves the column as it is.
-    """
+    """A power transform of each column: ``origin`` is subtracted from it, then it is divided by ``unit``."""
 
     origin: Float[np.ndarray, " columns"]
     unit: Float[np.ndarray, " columns"]

@@ -15,11 +15,7 @@ from geodax._wording import argument
 def row_weights(
     owner: str, inputs: np.ndarray, targets: np.ndarray, sample_weight: Any, class_weight: Any
 ) -> Float[np.ndarray, " rows"] | None:
-    """Return the weight of each row, the product of its own and of its class's; None if none were given.
-
-    Raises TypeError if ``class_weight`` is not a dict, ``"balanced"`` or None, and ValueError if weights are negative,
-    or all zero.
-    """
+    """Return the weight of each row, the product of its own and of its class's; None if none were given."""
     if sample_weight is None and class_weight is None:
         return None
     weights = np.ones(len(inputs))

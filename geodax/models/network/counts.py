@@ -17,9 +17,7 @@ class NetworkCounts(NamedTuple):
 
     Attributes:
         values: Counts, zero where missing.
-        is_observed: Whether the count is observed.
         pairs: The two classes of each column.
-        num_classes: C.
         log_factorials: Sum of log y! in each window.
         levels: The distinct counts; None for Poisson counts.
         tally: Number of times each of them occurs in each window; None for Poisson counts.

@@ -1,4 +1,4 @@
-r"""The hidden Markov network model: log density, and sampling from the model.
+r"""The hidden Markov network model: log density, and draws of states and counts given the parameters.
 
 Counts between C classes in windows t = 1, ..., T (Pourzanjani et al. 2021, section 6.4): a hidden Markov chain
 :math:`s_t` with K states and transition matrix A, and given the state, independently for each pair i <= j,
@@ -141,10 +141,6 @@ def log_rising(dispersion: Float[Array, " K"], levels: Int[np.ndarray, " u"]) ->
 def log_density(data: NetworkCounts, prior: NetworkPrior) -> LogDensity:
     """Return the log posterior density, summed over the states.
 
-    Args:
-        data: The counts.
-        prior: The prior.
-
     Returns:
         A function of a position: ``vectors`` (K arrays C x p), ``eigenvalues`` (K x p), ``log_ratios``
         (K x (K - 1)), ``intercept`` (K) if the prior has intercepts, ``log_dispersion`` (K) for negative binomial
@@ -196,22 +192,6 @@ def draw_counts(
         rates = rates * jax.random.gamma(key_rates, jnp.broadcast_to(shape, rates.shape)) / shape
     drawn = jax.random.poisson(key_counts, rates).astype(rates.dtype)
     return jnp.triu(drawn) + jnp.swapaxes(jnp.triu(drawn, 1), -1, -2)
-
-
-def simulate(
-    key: PRNGKey, theta: NetworkParameters, num_windows: int, *, likelihood: CountLikelihood = "poisson"
-) -> tuple[Int[Array, " T"], Float[Array, "T C C"]]:
-    """Draw states and counts of some windows from the model."""
-    key_first, key_states, key_counts = jax.random.split(key, 3)
-    log_transition = jnp.log(jnp.asarray(theta.transition))
-    first = jax.random.randint(key_first, (), 0, len(log_transition))
-
-    def step(state: Array, key: Array) -> tuple[Array, Array]:
-        following = jax.random.categorical(key, log_transition[state]).astype(state.dtype)
-        return following, state
-
-    _, states = jax.lax.scan(step, first, jax.random.split(key_states, num_windows))
-    return states, draw_counts(key_counts, theta, states, likelihood=likelihood)
 
 
 def _chain(theta: NetworkParameters, data: NetworkCounts) -> tuple[Array, Array, Array]:

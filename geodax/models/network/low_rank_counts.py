@@ -43,8 +43,6 @@ class WeightedCounts(NamedTuple):
     Attributes:
         sums: Weighted sum of the counts of each pair.
         weights: Sum of the weights of the windows that observe the pair.
-        pairs: The two classes of each pair.
-        num_classes: C.
         dispersion: a.
         eigenvalue_scale: s.
         intercept_scale: Prior scale of the intercept; None for no intercept.

@@ -50,8 +50,6 @@ class PPCAParameters(NamedTuple):
     Attributes:
         components: Orthonormal loadings, n x p.
         scale: Standard deviations along the components, descending, p.
-        noise: Noise standard deviation.
-        mean: Mean, n.
     """
 
     components: Float[Array | np.ndarray, "*draws n p"]
@@ -64,10 +62,8 @@ class Observations(NamedTuple):
     """Sufficient statistics of the complete rows, and the incomplete rows themselves.
 
     Attributes:
-        num_complete: Number of complete rows.
-        average: Mean of the complete rows.
-        scatter: Their centred sum of squares and products, n x n; with fewer rows than n, the centred rows F
-            themselves, so that it is F^T F.
+        scatter: Centred sum of squares and products of the complete rows, n x n; with fewer of them than n, the centred
+            rows F themselves, so that it is F^T F.
         rows: The incomplete rows; missing cells hold zero.
         patterns: The distinct patterns of observed cells in the incomplete rows.
         pattern_of_row: Index of the pattern of each incomplete row.
@@ -238,15 +234,6 @@ def draw_cells(key: PRNGKey, theta: PPCAParameters, data: Float[Array, "rows n"]
     noise = theta.noise * jax.random.normal(key_noise, data.shape, data.dtype)
     filled = theta.mean[None, :] + scores @ theta.components.T + noise
     return jnp.where(jnp.isnan(data), jnp.asarray(filled), data)
-
-
-def simulate(key: PRNGKey, theta: PPCAParameters, num_rows: int) -> Float[Array, "rows n"]:
-    """Draw rows from the model."""
-    n, p = theta.components.shape
-    key_score, key_noise = jax.random.split(key)
-    scores = theta.scale[None, :] * jax.random.normal(key_score, (num_rows, p), theta.mean.dtype)
-    noise = theta.noise * jax.random.normal(key_noise, (num_rows, n), theta.mean.dtype)
-    return jnp.asarray(theta.mean[None, :] + scores @ theta.components.T + noise)
 
 
 class StartingScales(NamedTuple):

@@ -39,9 +39,7 @@ class ReducedObservations(NamedTuple):
     """Statistics of a complete table with columns of mean zero.
 
     Attributes:
-        num_rows: Number of rows.
         basis: Orthonormal columns V that span all rows, n x r.
-        squares: Squared singular values of the table.
     """
 
     num_rows: float
@@ -70,13 +68,7 @@ def reduced_observations(data: Float[np.ndarray, "rows n"], num_components: int)
 
 
 class Problem(NamedTuple):
-    """A sampling problem.
-
-    Attributes:
-        logdensity_fn: Log posterior density of a position.
-        start: Function from a PRNG key to the initial position of a chain.
-        parameters: Function from a position to the model's parameters.
-    """
+    """A sampling problem; ``parameters`` maps a position to the model's parameters."""
 
     logdensity_fn: LogDensity
     start: Callable[[PRNGKey], Position]

@@ -60,12 +60,7 @@ class UnitNetworkPrior(NamedTuple):
 
 
 class UnitNetworkForm(NamedTuple):
-    """The parametrisation.
-
-    Attributes:
-        weights: ``"unit"`` or ``"free"``.
-        bias: ``"joint"`` or ``"separate"``.
-    """
+    """The parametrisation: ``"unit"`` or ``"free"`` weights, a ``"joint"`` or ``"separate"`` bias."""
 
     weights: Weights = "unit"
     bias: Bias = "joint"
@@ -78,8 +73,6 @@ class UnitNetworkParameters(NamedTuple):
         weights: Weights of each hidden unit, H x D.
         bias: Bias of each unit.
         output: Output weight of each unit.
-        intercept: Intercept of the output.
-        noise: Standard deviation of the noise.
     """
 
     weights: Float[Array | np.ndarray, "*draws H D"]

@@ -33,10 +33,7 @@ def explained_share(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "row
 def log_predictive(
     y: Any, means: Float[np.ndarray, "draw rows"], noise: Float[np.ndarray, " draw"]
 ) -> Float[np.ndarray, " rows"]:
-    """Compute the log density of each output, averaged over normal distributions with the draws' means and noise.
-
-    Raises ValueError if there is not one finite output for each row.
-    """
+    """Compute the log density of each output, averaged over normal distributions with the draws' means and noise."""
     targets = np.asarray(y, np.float64)
     if targets.shape != means.shape[1:] or not np.isfinite(targets).all():
         raise ValueError(

@@ -11,17 +11,11 @@ from geodax._types import Array
 
 
 def on_own_devices(function: Callable[..., Array], shape: tuple[int, ...], blocks: Array, *others: Array) -> Array:
-    """Apply a function that XLA does not divide among devices, such as a call of LAPACK.
+    """Apply a function of blocks that XLA does not divide among devices, such as a call of LAPACK.
 
-    Args:
-        function: A function of blocks, one by one, and of arrays that all devices have.
-        shape: Shape of the array in blocks; the axis over which it is split by default tells where its blocks are.
-        blocks: Blocks (rows, columns, n, p).
-        *others: The other arrays.
-
-    Returns:
-        The function of all blocks. Without axes of a mesh that are left to XLA, or if they divide neither the rows nor
-        the columns, XLA gathers the blocks for it.
+    The blocks (rows, columns, n, p) are of an array of this shape; the axis over which it is split by default tells
+    where they are. All devices have the other arrays. Without axes of a mesh that are left to XLA, or if they divide
+    neither the rows nor the columns, XLA gathers the blocks.
     """
     mesh = jax.sharding.get_abstract_mesh()
     kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)

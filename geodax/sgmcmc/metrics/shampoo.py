@@ -66,7 +66,6 @@ class ShampooState(NamedTuple):
         leaves: States of the leaves, None for those with the identity.
         sizes: Sizes of the gradients in the statistics of the other leaves.
         rooted: Sizes at the last computation of the roots.
-        count: Number of gradients seen.
     """
 
     leaves: _Leaves
