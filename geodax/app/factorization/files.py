@@ -66,9 +66,9 @@ def read_ratings(
 
     An empty column name takes one with a matching name: (user, user_id, userId, customer, ...), (item, movieId,
     productId, ...), (rating, stars, ...). If no column is given and no name matches, the first three columns are users,
-    items and ratings, of five at most. The latest ratings by a column of times are held out; without one the seed chooses pairs, all of
-    whose ratings are held out. The rows without missing cells remain; users and items are named by
-    :func:`geodax.app.tables.names.as_names`.
+    items and ratings, of five at most. The latest ratings by a column of times are held out; without one the seed
+    chooses pairs, all of whose ratings are held out. The rows without missing cells remain; users and items are named
+    by :func:`geodax.app.tables.names.as_names`.
 
     Raises:
         TableError: If columns cannot be found, or ratings are not numbers, too few to fit, or all the same.

@@ -170,7 +170,8 @@ def read_contacts(
         dialect: Format of the file.
 
     Returns:
-        The counts, from the rows with a time and both classes; contacts that are all listed in both directions count once.
+        The counts, from the rows with a time and both classes. Contacts that are all listed in both directions count
+        once.
 
     Raises:
         TableError: If the table has other columns, or times are not numbers.

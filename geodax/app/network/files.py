@@ -70,9 +70,10 @@ def read_adjacency(
     """Read a network from an adjacency matrix or an edge list.
 
     A file of two or three columns is an edge list: two nodes, and the pair's value in the third column if there is one,
-    1 otherwise. Pairs that are not listed are zero. If a pair is listed several times, the largest value counts; counts
-    are added up, unless each edge is listed in both directions with the same count. The first line holds column names unless both its nodes also appear below. If ``columns`` names the
-    two node columns and perhaps the value column, other columns are ignored.
+    1 otherwise. Pairs that are not listed are zero. If each edge is listed in both directions with the same value, it
+    counts once. If pairs are listed several times otherwise, the largest value counts; counts are added up. The first
+    line holds column names unless both its nodes also appear below. If ``columns`` names the two node columns and
+    perhaps the value column, other columns are ignored.
 
     Any other file is a matrix, with as many rows as numeric columns. A text column before them holds the row names,
     which may be in another order than the columns.
