@@ -193,6 +193,22 @@ def test_columns_are_found_by_their_usual_names_or_all_by_their_places(tmp_path,
     assert _read(path).columns == columns
 
 
+@pytest.mark.parametrize("header", [",A,B,C,D,E,F", "name,A,B,C,D,E,F"])
+def test_a_table_with_a_column_for_each_item_is_no_list_of_ratings(tmp_path, header):
+    """The first two items were read as items and ratings."""
+    path = tmp_path / "wide.csv"
+    path.write_text(header + "\n" + "".join(f"u{k},{k % 3},{k % 4},{k % 5},1,{k % 2},3\n" for k in range(12)))
+    with pytest.raises(TableError, match="one row for each user and item"):
+        _read(path)
+
+
+def test_ratings_that_are_all_the_same_are_not_fitted(tmp_path):
+    path = tmp_path / "likes.csv"
+    path.write_text("user,item,rating\n" + "".join(f"{k % 4},{k % 3},1\n" for k in range(12)))
+    with pytest.raises(TableError, match="every rating in 'rating' is 1"):
+        _read(path)
+
+
 def test_an_index_is_no_user(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text(",who,what,how\n" + "".join(f"{k},{k % 4},{k % 3},{k % 5}\n" for k in range(12)))

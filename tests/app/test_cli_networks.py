@@ -259,6 +259,35 @@ def test_an_index_is_no_node(tmp_path, corner, value):
     np.testing.assert_array_equal(pairs.places, [[4, 5], [5, 6], [6, 4], [6, 7]])
 
 
+@pytest.mark.parametrize("counts", [True, False])
+def test_edges_listed_in_both_directions_count_once(tmp_path, counts):
+    """A list made from a symmetric matrix has each edge twice; edges of a directed network are added up."""
+    twice = read_adjacency(_written(tmp_path, "a,b,n\nx,y,3\ny,x,3\ny,z,2\nz,y,2\nx,x,5\n"), counts=counts)
+    np.testing.assert_array_equal(twice.values, [[0, 3, 0], [3, 0, 2], [0, 2, 0]])
+    assert "Each edge is listed in both directions and counts once." in twice.notes
+    directed = read_adjacency(_written(tmp_path, "a,b,n\nx,y,3\ny,x,1\ny,z,2\nz,y,2\n"), counts=counts)
+    np.testing.assert_array_equal(directed.values[0, 1], 4 if counts else 3)
+    assert not any("both directions" in note for note in directed.notes)
+
+
+def test_contacts_listed_in_both_directions_count_once(tmp_path):
+    rows = [(0, "p", "q", "A", "A"), (1, "q", "r", "A", "B"), (2, "p", "r", "A", "B"), (3, "p", "q", "A", "A")]
+    lines = [",".join(map(str, row)) for t, i, j, a, b in rows for row in ((t, i, j, a, b), (t, j, i, b, a))]
+    heading = "time,i,j,class i,class j\n"
+    twice = read_contacts(_written(tmp_path, heading + "\n".join(lines) + "\n"), width=2.0)
+    once = read_contacts(_written(tmp_path, heading + "\n".join(lines[::2]) + "\n"), width=2.0)
+    np.testing.assert_array_equal(twice.counts, once.counts)
+    assert "Each contact is listed in both directions and counts once." in twice.notes
+
+
+def test_edges_between_two_kinds_of_nodes_are_pointed_out(tmp_path):
+    """Nobody is a member of another member: those zeros are no data."""
+    members = read_adjacency(_written(tmp_path, "who,club\nAnn,golf\nBob,golf\nBob,chess\n"))
+    assert any("no node in common" in note for note in members.notes)
+    friends = read_adjacency(_written(tmp_path, "a,b\nAnn,Bob\nBob,Cyd\n"))
+    assert not any("no node in common" in note for note in friends.notes)
+
+
 def test_row_names_that_count_are_those_of_a_matrix(tmp_path):
     assert read_adjacency(_written(tmp_path, ",0,1,2\n0,0,1,0\n1,1,0,1\n2,0,1,0\n")).names == ("0", "1", "2")
     plain = read_adjacency(_written(tmp_path, "0,5,1\n1,6,1\n2,7,1\n"))  # nothing has a name

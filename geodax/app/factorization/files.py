@@ -17,6 +17,7 @@ from geodax.app.tables.read import Table, notes_on_reading, read_table
 from geodax.data.errors import TableError, listed, nearest
 
 _LEAST = 4
+_MOST_BY_POSITION = 5  # columns: an index, user, item, rating and time
 _LONG_TAIL = 10  # largest rating over the median, which grades do not reach
 _CALLED: Mapping[str, tuple[str, ...]] = {
     "user": ("user", "users", "userid", "customer", "customerid", "reviewer", "reviewerid", "member", "memberid"),
@@ -65,12 +66,12 @@ def read_ratings(
 
     An empty column name takes one with a matching name: (user, user_id, userId, customer, ...), (item, movieId,
     productId, ...), (rating, stars, ...). If no column is given and no name matches, the first three columns are users,
-    items and ratings. The latest ratings by a column of times are held out; without one the seed chooses pairs, all of
-    whose ratings are held out. The rows without missing cells remain; users and items are named by
-    :func:`geodax.app.tables.names.as_names`.
+    items and ratings, of five at most. The latest ratings by a column of times are held out; without one the seed
+    chooses pairs, all of whose ratings are held out. The rows without missing cells remain; users and items are named
+    by :func:`geodax.app.tables.names.as_names`.
 
     Raises:
-        TableError: If columns cannot be found, ratings are not numbers, or too few are left to fit.
+        TableError: If columns cannot be found, or ratings are not numbers, too few to fit, or all the same.
     """
     if not 0 <= test_fraction < 1:
         raise TableError(f"--test-fraction must be at least 0 and below 1, found {test_fraction}.")
@@ -95,6 +96,11 @@ def read_ratings(
     if count < len(ratings):
         notes.append(f"{len(ratings) - count} of {len(ratings)} rows have missing values and are left out.")
     pairs, ratings = pairs[is_whole], ratings[is_whole]
+    if len(np.unique(ratings)) == 1:
+        raise TableError(
+            f"{path}: every rating in {columns[2]!r} is {ratings[0]:g}, and so would be every prediction. For likes or "
+            "purchases add pairs that were offered but not taken, with the rating 0."
+        )
     middle, largest = np.median(ratings), ratings.max()
     if largest > _LONG_TAIL * middle and better_likelihood(ratings) == "log-normal":
         notes.append(
@@ -176,6 +182,11 @@ def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[
         for role, aliases in _CALLED.items()
     }
     open_roles, rest = [role for role in found if not found[role]], [n for n in names if n not in found.values()]
+    if len(open_roles) == 3 and len(names) > _MOST_BY_POSITION:
+        raise TableError(
+            f"{path}: expected one row per rating, but there are {len(names)} columns: {listed(names)}. Use --user, "
+            "--item and --rating with their names. If the columns are items, write one row for each user and item."
+        )
     if len(open_roles) == 3 and len(names) >= 3:
         return tuple(names[:3])
     if len(open_roles) == len(rest) == 1:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from geodax import _checks
-from geodax.app.network.files import entries_to_hold_out
+from geodax.app.network.files import DOUBLE, entries_to_hold_out, in_both_directions
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.read import notes_on_reading, read_table
@@ -170,7 +170,8 @@ def read_contacts(
         dialect: Format of the file.
 
     Returns:
-        The counts, from the rows with a time and both classes.
+        The counts, from the rows with a time and both classes. Contacts that are all listed in both directions count
+        once.
 
     Raises:
         TableError: If the table has other columns, or times are not numbers.
@@ -194,10 +195,16 @@ def read_contacts(
     is_whole = np.isfinite(times) & (first != "") & (second != "")
     if not is_whole.any():
         raise TableError(f"{path}: no row has a time and both classes.")
-    windows = count_windows(times[is_whole], first[is_whole], second[is_whole], width=width, start=start)
+    people = np.unique(np.stack([as_names(table.text[name], dialect) for name in names[1:3]]), return_inverse=True)[1]
+    i, j = people.reshape(2, -1)
+    is_double = in_both_directions(i[is_whole], j[is_whole], times[is_whole])
+    is_used = is_whole & (i < j) if is_double else is_whole
+    windows = count_windows(times[is_used], first[is_used], second[is_used], width=width, start=start)
     notes = notes_on_reading(table)
     if not is_whole.all():
         notes.append(f"{int((~is_whole).sum())} of {len(times)} rows lack a time or a class and are left out.")
+    if is_double:
+        notes.append(DOUBLE.format("contact"))
     is_date = names[0] in table.dates and bool(times[is_whole].max() > 1)  # not times of a day
     if is_date:
         notes.append(f"Times are in days: a window of {windows.width:g} days has {1440 * windows.width:.4g} minutes.")

@@ -14,6 +14,7 @@ from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.read import Table, notes_on_reading, read_table
 from geodax.data.errors import TableError, listed, nearest
 
+DOUBLE = "Each {} is listed in both directions and counts once."
 _MOST_CELLS = 4  # of a row of an edge list; its lines may end in a delimiter
 
 
@@ -69,9 +70,10 @@ def read_adjacency(
     """Read a network from an adjacency matrix or an edge list.
 
     A file of two or three columns is an edge list: two nodes, and the pair's value in the third column if there is one,
-    1 otherwise. Pairs that are not listed are zero. If a pair is listed several times, the largest value counts; counts
-    are added up. The first line holds column names unless both its nodes also appear below. If ``columns`` names the
-    two node columns and perhaps the value column, other columns are ignored.
+    1 otherwise. Pairs that are not listed are zero. If each edge is listed in both directions with the same value, it
+    counts once. If pairs are listed several times otherwise, the largest value counts; counts are added up. The first
+    line holds column names unless both its nodes also appear below. If ``columns`` names the two node columns and
+    perhaps the value column, other columns are ignored.
 
     Any other file is a matrix, with as many rows as numeric columns. A text column before them holds the row names,
     which may be in another order than the columns.
@@ -122,6 +124,12 @@ def entries_to_hold_out(
     is_test.flat[found] = True
     note = f"{len(found):,} of {len(places):,} {unit} are held out and predicted in the report."
     return is_test | np.swapaxes(is_test, -1, -2), note
+
+
+def in_both_directions(first: np.ndarray, second: np.ndarray, other: np.ndarray) -> bool:
+    """Whether the rows are the same if the sides of each are exchanged, as the edges of a symmetric matrix are."""
+    rows = [np.stack([a, b, other])[:, np.lexsort((a, b, other))] for a, b in ((first, second), (second, first))]
+    return bool(len(other)) and np.array_equal(*rows, equal_nan=True) and not (first == second).any()
 
 
 def read_pairs(
@@ -277,7 +285,11 @@ def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:
     names, index = names[order], np.argsort(order)[index]
     i, j = index.reshape(num_edges, 2).T
     is_loop = i == j
-    low, high, weights = np.minimum(i, j)[~is_loop], np.maximum(i, j)[~is_loop], weights[~is_loop]
+    i, j, weights = i[~is_loop], j[~is_loop], weights[~is_loop]
+    sides_differ, is_double = not set(i) & set(j), in_both_directions(i, j, weights)
+    if is_double:
+        i, j, weights = i[i < j], j[i < j], weights[i < j]
+    low, high = np.minimum(i, j), np.maximum(i, j)
     matrix = np.full((len(names), len(names)), np.nan)
     if counts:
         matrix[low, high] = 0.0
@@ -292,6 +304,13 @@ def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:
         notes.append(f"{len(is_whole) - num_edges} of {len(is_whole)} rows have a missing node and are left out.")
     if is_loop.any():
         notes.append(f"{int(is_loop.sum())} edges from a node to itself were left out.")
+    if is_double:
+        notes.append(DOUBLE.format("edge"))
+    if sides_differ and len(names) > 2:
+        notes.append(
+            "The two columns have no node in common. Pairs within a column are read as zeros: if they are impossible, "
+            "as between members of clubs, probabilities and held-out scores are mostly about them."
+        )
     if repeated:
         rule = "their counts are added up" if counts else "the largest value counts"
         notes.append(f"{repeated} edges repeat a pair: {rule}.")
