@@ -142,13 +142,24 @@ def test_users_are_named_as_they_are_written(tmp_path, users):
     assert read_new_pairs(new, data)[0][:, 0].tolist() == users
 
 
-@pytest.mark.parametrize(("largest", "is_told"), [(500, True), (5, False)])
-def test_numbers_of_plays_are_told_from_stars(tmp_path, largest, is_told):
-    plays = np.minimum(np.ceil(np.exp(1.5 * np.random.default_rng(0).standard_normal(200))), largest)
+@pytest.mark.parametrize(
+    ("least", "largest", "advice"),
+    [
+        (1, 500, "suits the logarithms better"),
+        (0, 500, "suits the logarithms of 1 + the counts"),
+        (1, 5, ""),
+        (0, 1, ""),
+    ],
+)
+def test_numbers_of_plays_are_told_from_stars_and_likes(tmp_path, least, largest, advice):
+    plays = np.ceil(np.exp(1.5 * np.random.default_rng(0).standard_normal(200))) - (1 - least)
+    plays = (plays > 9) * 1.0 if largest == 1 else np.minimum(plays, largest)
     path = tmp_path / "plays.csv"
     lines = [f"{k % 20},{k // 20},{number:g}" for k, number in enumerate(plays)]
     path.write_text("\n".join(["user,item,plays", *lines]) + "\n")
-    assert any("'plays' is very skewed: median 2" in note for note in _read(path).notes) == is_told
+    notes = [note for note in _read(path).notes if "'plays' is very skewed" in note]
+    assert len(notes) == bool(advice)
+    assert all(f"median {1 + least}" in note and advice in note for note in notes)
 
 
 @pytest.mark.parametrize("write", [str, lambda day: f"2024-01-{day:02}"])

@@ -23,9 +23,9 @@ _CALLED: Mapping[str, tuple[str, ...]] = {
     "user": ("user", "users", "userid", "customer", "customerid", "reviewer", "reviewerid", "member", "memberid"),
     "item": (
         *("item", "items", "itemid", "product", "productid", "movie", "movieid", "film", "filmid", "book", "bookid"),
-        *("isbn", "asin", "song", "songid", "track", "trackid", "business", "businessid"),
+        *("isbn", "asin", "song", "songid", "track", "trackid", "artist", "artistid", "business", "businessid"),
     ),
-    "rating": ("rating", "ratings", "stars", "score"),
+    "rating": ("rating", "ratings", "stars", "score", "plays", "playcount"),
 }
 """Usual column names, in lower case and without separators."""
 
@@ -102,10 +102,11 @@ def read_ratings(
             "purchases add pairs that were offered but not taken, with the rating 0."
         )
     middle, largest = np.median(ratings), ratings.max()
-    if largest > _LONG_TAIL * middle and better_likelihood(ratings) == "log-normal":
+    if largest > _LONG_TAIL * (middle or 1) and (better := better_likelihood(ratings)):
+        logarithms = "logarithms" if better == "log-normal" else "logarithms of 1 + the counts"
         notes.append(
             f"{columns[2]!r} is very skewed: median {middle:g}, largest value {largest:g}. The model has normal noise, "
-            "which suits the logarithms better."
+            f"which suits the {logarithms} better."
         )
     _, group = np.unique(pairs, axis=0, return_inverse=True)
     repeated = count - len(np.unique(group))
