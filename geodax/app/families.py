@@ -71,7 +71,7 @@ class GroupsOptions(CCAOptions):
     """Options of ``geodax fit cca``.
 
     Args:
-        group: Column of the groups; by default the first text column.
+        group: Column of the groups; by default the first text column with repeated entries, or one group of all rows.
         first_view: Columns of the first view: comma-separated names or patterns such as 'protein*'.
         second_view: Columns of the second view; by default all other numeric columns but dates.
     """

@@ -159,6 +159,29 @@ def test_what_was_decided_about_new_rows_is_said(table, tmp_path):
     assert any("decimal" in note for note in fitted.notes)
 
 
+@pytest.mark.thorough
+def test_rows_without_groups_are_one_group(table, tmp_path, capsys):
+    """The first column differs in every row, so it names the rows."""
+    path, run, new = tmp_path / "patients.csv", tmp_path / "run", tmp_path / "new.csv"
+    lines = [line.split(",", 1)[1] for line in table.read_text().splitlines()]
+    path.write_text(
+        "\n".join(["name," + lines[0], *(f"patient {i},{line}" for i, line in enumerate(lines[1:]))]) + "\n"
+    )
+    words = ["fit", "cca", str(path), "--first-view", "protein*", "--second-view", "clot*"]
+    assert main([*words, "--out", str(run), *_SMALL]) == 0
+    assert "All rows are one group" in (said := capsys.readouterr().out)
+    assert "correlation_1[all]" in said
+    assert main(["report", str(run)]) == 0
+    page = html.unescape((run / "report.html").read_text(encoding="utf-8"))
+    assert "60 rows, 1 group, 1 shared" in page
+    assert "<h2>Shrinkage</h2>" not in page
+    new.write_text("protein a,protein b,protein c\n3,1,0\n-3,-1,0\n")
+    assert main(["predict", str(run), str(new)]) == 0
+    lines = (run / "predictions.csv").read_text().splitlines()
+    assert lines[0].startswith("row,group,clot a,")
+    assert float(lines[1].split(",")[2]) > float(lines[2].split(",")[2])
+
+
 @pytest.mark.parametrize("groups", [["9007199254740992", "9007199254740993"], ["01", "1"], ["01", "02", "03", "A"]])
 def test_groups_are_named_as_they_are_written(tmp_path, groups):
     """Long numbers, zeros in front and a letter among digits; rows without a group are left out with a note."""

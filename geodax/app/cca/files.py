@@ -14,6 +14,8 @@ from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.read import Table, match_columns, read_table
 from geodax.data.errors import TableError, listed, nearest
 
+_ALL = "all"
+
 
 @dataclass(frozen=True)
 class GroupedTable:
@@ -24,7 +26,7 @@ class GroupedTable:
         groups: The group of each row.
         first: Column names of view 1.
         second: Column names of view 2.
-        group: Name of the group column.
+        group: Name of the group column; empty if all rows are one group.
         notes: Decisions made while reading the data.
     """
 
@@ -39,9 +41,9 @@ class GroupedTable:
 def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Dialect = FOUND) -> GroupedTable:
     """Read both views and the groups of rows that have their group and a cell, from a file with a header.
 
-    An empty group column takes the first text column. View 1 is given by comma-separated names or patterns such as
-    ``protein*``; view 2 too, or if empty by all other numeric columns. Raises TableError if columns cannot be found, or
-    there is no such row.
+    An empty group column takes the first text column with repeated entries, or one group of all rows. View 1 is given
+    by comma-separated names or patterns such as ``protein*``; view 2 too, or if empty by all other numeric columns.
+    Raises TableError if columns cannot be found, or there is no such row.
     """
 
     def needed(names: Sequence[str]) -> Sequence[str]:
@@ -50,7 +52,7 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
             for words, option in ((first, "--first-view"), (second, "--second-view"))
             if words
         ]
-        return [group, *(name for names in found for name in names)] if second else names
+        return [*_named(group), *(name for names in found for name in names)] if second else names
 
     table = read_table(
         path,
@@ -59,9 +61,10 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
         others="" if second else "name the columns of the second view too (--second-view)",
         **dialect.options(),
     )
-    if not group and table.text:  # again, so that the notes do not call the column left out
-        return read_grouped(path, group=next(iter(table.text)), first=first, second=second, dialect=dialect)
-    if group not in table.file_columns:
+    kinds = [] if group else [name for name, cells in table.text.items() if len(np.unique(cells)) < len(cells)]
+    if kinds:  # again, so that the notes do not call the column left out
+        return read_grouped(path, group=kinds[0], first=first, second=second, dialect=dialect)
+    if group and group not in table.file_columns:
         raise TableError(
             f"{path}: --group must name the column of the groups, found {group!r}. The columns are "
             f"{', '.join(table.file_columns)}."
@@ -86,10 +89,11 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
                 f"{option}. The numeric columns are {listed(numeric)}."
             )
     matched = match_columns(table, [*chosen, *rest])
-    values, labels = matched.values, as_names(table.text[group], dialect)
+    values, labels = matched.values, _groups(table, group, dialect)
     is_kept = np.isfinite(values).any(axis=1) & (labels != "")
     if not is_kept.any():
-        raise TableError(f"{path}: every row lacks its group or all cells of {', '.join([*chosen, *rest])}.")
+        lack = "its group or all" if group else "all"
+        raise TableError(f"{path}: every row lacks {lack} cells of {', '.join([*chosen, *rest])}.")
     values, labels = values[is_kept], labels[is_kept]
     groups = np.unique(labels).tolist()
     notes = [note for note in matched.notes if note in table.notes]  # without the notes about new data
@@ -98,7 +102,9 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
         f"Second view: {', '.join(rest)}.",
         f"Groups ({group}): "
         + ", ".join(f"{groups[g]} ({(labels == groups[g]).sum()})" for g in in_order(groups))
-        + ".",
+        + "."
+        if group
+        else "All rows are one group; --group names a column of groups.",
     ]
     if len(values) < len(table.values):
         num_rows = len(table.values)
@@ -134,7 +140,7 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
         found = [name for name in names if name in (*fitted.first, *fitted.second)]
         if not found:
             raise TableError(_no_view(path, fitted, "columns", [name for name in names if name != fitted.group]))
-        return [fitted.group, *found]
+        return [*_named(fitted.group), *found]
 
     table = read_table(
         path,
@@ -143,7 +149,7 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
         keep_constant=True,
         **dialect.options(),
     )
-    if fitted.group not in table.file_columns:
+    if fitted.group and fitted.group not in table.file_columns:
         raise TableError(f"{path}: there is no column {fitted.group!r}, which holds the group of each row.")
     there, views = _numeric(table), {1: fitted.first, 2: fitted.second}
     for view, names in views.items():
@@ -159,7 +165,7 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
     empty = [view for view, part in parts.items() if np.isnan(part).all()]
     if len(empty) == 1 and len(parts) == 2:
         del parts[empty[0]]
-    groups = as_names(table.text[fitted.group], dialect, np.unique(fitted.groups).tolist())
+    groups = _groups(table, fitted.group, dialect, np.unique(fitted.groups).tolist())
     is_known = (groups != "") & np.isfinite(np.concatenate(list(parts.values()), axis=1)).any(axis=1)
     lacking = int((~is_known).sum())
     note = f"{lacking} of {len(groups)} rows lack their group or all cells and have no prediction."
@@ -190,6 +196,15 @@ def _require_whole_or_absent(table: Table, view: int, names: Sequence[str], othe
         f"{'is' if len(names) - len(lacking) == 1 else 'are'}. Rename or add the missing ones of {listed(names)}, or "
         "leave out the whole view, which is then predicted from the other one."
     )
+
+
+def _named(group: str) -> list[str]:
+    return [group] if group else []
+
+
+def _groups(table: Table, group: str, dialect: Dialect, known: Sequence[str] = ()) -> np.ndarray:
+    """The group of each row, or one name for all rows if no column holds them."""
+    return as_names(table.text[group], dialect, known) if group else np.full(len(table.values), _ALL)
 
 
 def _numeric(table: Table) -> list[str]:

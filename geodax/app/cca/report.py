@@ -82,11 +82,12 @@ def write_cca(
     groups = [str(g) for g in model.groups_]
     report = Report(
         f"Two views in {Path(config['file']).name}",
-        subtitle=f"{len(data.values)} rows, {len(groups)} groups, {model.n_shared} shared, pooling {model.pooling}",
+        subtitle=f"{len(data.values)} rows, {counted(len(groups), 'group')}, {model.n_shared} shared, pooling "
+        f"{model.pooling}",
     )
     with jax.enable_x64(True):
         correlations = np.asarray(cca_density.canonical_correlations(model.draws()))
-    first = [f"{interval_of(correlations[:, i, 0])} in `{g}`" for i, g in enumerate(groups)]
+    first = [interval_of(correlations[:, i, 0]) + (f" in `{g}`" if data.group else "") for i, g in enumerate(groups)]
     others = f", and so on for {counted(len(groups) - _MOST_NAMED, 'more group')}" if len(groups) > _MOST_NAMED else ""
     answer = (
         f"The first canonical correlation of the two views is {', '.join(first[:_MOST_NAMED])}{others} (median and "
@@ -114,18 +115,8 @@ def write_cca(
         for name, columns, title in (("shared_1", data.first, "first"), ("shared_2", data.second, "second")):
             figure = _entries(getattr(draws, name)[..., k], columns, groups)
             report.figure(figure, f"Shared column {k + 1}, {title} view: entries of W in standardised units, by group.")
-    report.section("Shrinkage")
-    report.text(
-        "Points show the direction estimated from the group's own covariance between the views. "
-        "Intervals show the posterior. Zero is the common direction"
-        + ("." if model.pooling == "hierarchical" else ", estimated from all groups together.")
-    )
-    report.figure(
-        _shrinkage(model, data, groups), "Angle between the group's first shared column and the common one, in degrees."
-    )
-    if model.pooling == "hierarchical":
-        spreads = {name: posterior_arrays(model)[0][f"spread_{name}"] for name in FRAMES}
-        report.figure(plots.interval_plot(spreads), "Spreads of the groups' angles around the common ones, in radians.")
+    if len(groups) > 1:
+        _report_shrinkage(report, model, data, groups)
     report.section("Posterior predictive checks")
     write_checks(report, cca_checks(data, model))
     end(report, identified_draws(model), posterior_arrays(model)[1], findings, config, command)
@@ -165,6 +156,21 @@ def _entries(draws: np.ndarray, columns: Sequence[str], groups: Sequence[str]) -
         ax.set_title(short(groups[g], 20), fontsize=NORMAL)
         axes.append(ax)
     return finish(figure)
+
+
+def _report_shrinkage(report: Report, model: HierarchicalCCA, data: GroupedTable, groups: Sequence[str]) -> None:
+    report.section("Shrinkage")
+    report.text(
+        "Points show the direction estimated from the group's own covariance between the views. "
+        "Intervals show the posterior. Zero is the common direction"
+        + ("." if model.pooling == "hierarchical" else ", estimated from all groups together.")
+    )
+    report.figure(
+        _shrinkage(model, data, groups), "Angle between the group's first shared column and the common one, in degrees."
+    )
+    if model.pooling == "hierarchical":
+        spreads = {name: posterior_arrays(model)[0][f"spread_{name}"] for name in FRAMES}
+        report.figure(plots.interval_plot(spreads), "Spreads of the groups' angles around the common ones, in radians.")
 
 
 def _shrinkage(model: HierarchicalCCA, data: GroupedTable, groups: Sequence[str]) -> Any:

@@ -14,6 +14,7 @@ from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.report.parts import misfits
 from geodax.app.run_folder.files import kept_arrays, save_arrays, write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.data.errors import counted
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.cca import density as cca_density
 from geodax.models.cca.estimator import HierarchicalCCA
@@ -38,7 +39,9 @@ class CCARun(AbstractRunKind):
         )
         sizes = [len(data.first), len(data.second)]
         facts = {"columns": [*data.first, *data.second], "views": sizes, "notes": list(data.notes)}
-        self.estimator({"options": dataclasses.asdict(options), "views": sizes, "seed": 0}).prepare(*self.arrays(data))
+        if not data.group:
+            facts["pooling"] = "separate"  # there is nothing to pool
+        self.estimator({"options": dataclasses.asdict(options), "seed": 0, **facts}).prepare(*self.arrays(data))
         return data, facts
 
     def save(self, path: Path, data: GroupedTable) -> None:
@@ -50,7 +53,7 @@ class CCARun(AbstractRunKind):
             return GroupedTable(values=file["values"], groups=file["groups"], group=str(file["group"]), **texts)
 
     def describe(self, data: GroupedTable) -> str:
-        return f"{len(data.values)} rows, {len(set(data.groups.tolist()))} groups"
+        return f"{len(data.values)} rows, {counted(len(set(data.groups.tolist())), 'group')}"
 
     def arrays(self, data: GroupedTable) -> tuple[np.ndarray, ...]:
         return data.values, data.groups
@@ -58,6 +61,7 @@ class CCARun(AbstractRunKind):
     def estimator(self, config: Mapping[str, Any]) -> HierarchicalCCA:
         reading = ("group", "first_view", "second_view")
         options = {name: value for name, value in config["options"].items() if name not in reading}
+        options["pooling"] = config.get("pooling", options["pooling"])
         n_1, n_2 = config["views"]
         views = (list(range(n_1)), list(range(n_1, n_1 + n_2)))
         return HierarchicalCCA(**options, views=views, random_state=config["seed"])
@@ -100,7 +104,9 @@ class CCARun(AbstractRunKind):
                 else _of_the_other_view(model, part, groups, given)
             )
         numbered = enumerate(zip(new.groups.tolist(), cells, strict=True), start=1)
-        write_rows(path, ["row", data.group, *heading], ((i, label, *values) for i, (label, values) in numbered))
+        write_rows(
+            path, ["row", data.group or "group", *heading], ((i, label, *values) for i, (label, values) in numbered)
+        )
         return notes
 
 
