@@ -73,7 +73,7 @@ def test_names_in_figures_are_text(name):
     axes[0].set_yticks([0, 1], [name, name])
     axes[0].legend()
     report = Report("x")
-    report.figure(figure, name, alt=name)
+    report.figure(figure, name)
     report.figure(plots.trace_plot({name: np.random.default_rng(0).standard_normal((2, 9))}), name)
     page = Page(report.html())
     assert page.faults == []
