@@ -317,6 +317,15 @@ def test_values_of_edges(tmp_path):
         read_adjacency(_written(tmp_path, "a,b,w\nx,y,low\ny,z,high\n"))
 
 
+@pytest.mark.parametrize("header", ["", "source target weight\n"])
+def test_nodes_and_values_of_edges_between_blanks(tmp_path, header):
+    read = read_adjacency(
+        _written(tmp_path, f"{header}Javert Valjean 17\nJavert Fantine 5\nFantine Valjean 9\n"), counts=True
+    )
+    assert read.names == ("Fantine", "Javert", "Valjean")
+    np.testing.assert_array_equal(read.values, [[0, 5, 9], [5, 0, 17], [9, 17, 0]])
+
+
 def test_values_of_edges_with_a_decimal_comma(tmp_path):
     text = "a;b;w\nx;y;1,0\ny;z;2,0\nz;x;1.000,0\n"
     data = read_adjacency(_written(tmp_path, text), counts=True, dialect=Dialect(decimal=","))

@@ -196,8 +196,10 @@ def _sniff(head: Sequence[str]) -> str:
 
 
 def _blanks_part_numbers(head: Sequence[str]) -> bool:
-    cells = _parse(head, " ")[-1][1]
-    return 2 * sum(bool(PLAIN.fullmatch(cell)) for cell in cells) > len(cells)
+    """Whether most cells are numbers, or the last of up to three is one below a header, as in an edge list."""
+    rows = [cells for _, cells in _parse(head, " ")]
+    is_last = len(rows) > 1 and all(len(cells) <= 3 and PLAIN.fullmatch(cells[-1]) for cells in rows[1:])
+    return is_last or 2 * sum(bool(PLAIN.fullmatch(cell)) for cell in rows[-1]) > len(rows[-1])
 
 
 def _empty_comments(head: list[str], start: int, end: int, delimiter: str, notes: list[str]) -> None:
