@@ -74,7 +74,7 @@ def test_many_columns_need_no_matrix_of_columns_by_columns(monkeypatch):
     monkeypatch.setattr(np.linalg, "eigh", small)
     draws = _draws(40, 5_000, 2)
     posterior = {name: values.reshape(2, 20, *values.shape[1:]) for name, values in draws._asdict().items()}
-    found = diagnose(posterior, {}, {})
+    found = diagnose(posterior, {"lp": np.random.default_rng(2).standard_normal((2, 20))})
     kinds = [row.name.split("[")[0] for row in found.summary.rows]
     assert kinds.count("mean") == kinds.count("components.leverage") == 1_000
     last = posterior["mean"][..., -1]
