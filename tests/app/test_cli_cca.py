@@ -1,5 +1,6 @@
 """Canonical correlation analysis on the command line: a whole life of a run."""
 
+import dataclasses
 import html
 import json
 import re
@@ -10,6 +11,7 @@ import pytest
 
 from geodax.app import main
 from geodax.app.cca.files import read_grouped, read_new_rows
+from geodax.app.families import FAMILIES, run_kind
 from geodax.data import TableError
 
 _SMALL = ["--num-warmup", "60", "--num-samples", "30", "--num-chains", "2", "--no-progress"]
@@ -157,6 +159,20 @@ def test_what_was_decided_about_new_rows_is_said(table, tmp_path):
     assert "the model does not use them: 'age', 'clot_a'" in notes
     fitted = read_grouped(_new(tmp_path, text), group="injury", first="protein*", second="clot_a,age")
     assert any("decimal" in note for note in fitted.notes)
+
+
+@pytest.mark.parametrize("group", ["", "ward"])
+def test_one_group_has_nothing_to_pool(table, tmp_path, group):
+    """Without a column of groups, and with one that says the same of every row."""
+    path, lines = tmp_path / "patients.csv", table.read_text().splitlines()
+    path.write_text(
+        "\n".join(["ward," + lines[0].split(",", 1)[1], *("B3," + x.split(",", 1)[1] for x in lines[1:])]) + "\n"
+    )
+    options = FAMILIES["cca"].options()
+    options = dataclasses.replace(options, group=group, first_view="protein*", second_view="clot*")
+    data, facts = run_kind("cca").read(path, options, None)
+    assert facts["pooling"] == "separate"
+    assert len(set(data.groups.tolist())) == 1
 
 
 @pytest.mark.thorough

@@ -14,8 +14,6 @@ from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.read import Table, match_columns, read_table
 from geodax.data.errors import TableError, listed, nearest
 
-_ALL = "all"
-
 
 @dataclass(frozen=True)
 class GroupedTable:
@@ -204,7 +202,7 @@ def _named(group: str) -> list[str]:
 
 def _groups(table: Table, group: str, dialect: Dialect, known: Sequence[str] = ()) -> np.ndarray:
     """The group of each row, or one name for all rows if no column holds them."""
-    return as_names(table.text[group], dialect, known) if group else np.full(len(table.values), _ALL)
+    return as_names(table.text[group], dialect, known) if group else np.full(len(table.values), "all")
 
 
 def _numeric(table: Table) -> list[str]:

@@ -39,7 +39,7 @@ class CCARun(AbstractRunKind):
         )
         sizes = [len(data.first), len(data.second)]
         facts = {"columns": [*data.first, *data.second], "views": sizes, "notes": list(data.notes)}
-        if not data.group:
+        if len(set(data.groups.tolist())) == 1:
             facts["pooling"] = "separate"  # there is nothing to pool
         self.estimator({"options": dataclasses.asdict(options), "seed": 0, **facts}).prepare(*self.arrays(data))
         return data, facts

@@ -123,7 +123,7 @@ def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[
     are_names = len(set(table.row_labels)) == len(table.row_labels)
     numbers = [str(i + 1) for i in range(len(table.values))]
     return {
-        **config["options"],
+        **model.get_params(),  # earlier versions had fewer options
         **config,
         "row_labels": list(table.row_labels) if are_names else numbers,
         "groups": None if groups is None else list(groups),
