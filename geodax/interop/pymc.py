@@ -10,6 +10,7 @@ first array is created.
 """
 
 import importlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,9 @@ from geodax.geometry import distributions
 from geodax.geometry.transforms import AbstractTransform, Givens
 
 
-def orthonormal(name: str, transform: AbstractTransform, logp: Callable[[Any], Any] | None = None) -> Any:
+def orthonormal(
+    name: str, transform: AbstractTransform, logp: Callable[[Any], Any] | None = None, *, dims: Any = None
+) -> Any:
     """Create a variable of a PyMC model: an n x p matrix with orthonormal columns.
 
     The model gets a free variable ``{name}_z``, the unconstrained vector, the deterministic ``{name}``, and a potential
@@ -39,6 +42,7 @@ def orthonormal(name: str, transform: AbstractTransform, logp: Callable[[Any], A
             posteriors.
         logp: Function from the matrix (a PyTensor variable) to its log density with respect to the uniform
             distribution, up to a constant; None is the uniform distribution.
+        dims: Names of the two axes of the matrix.
 
     Returns:
         The matrix, a PyTensor variable.
@@ -48,9 +52,24 @@ def orthonormal(name: str, transform: AbstractTransform, logp: Callable[[Any], A
         RuntimeError: If JAX computes in single precision.
     """
     pm, wrap_jax = _pymc()
-    z = pm.Flat(f"{name}_z", shape=(transform.num_unconstrained,), initval=_start(transform))
+
+    def random(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError(
+            f"orthonormal: {name} has no draws from its prior. Use stiefel_uniform or matrix_langevin, or sample the "
+            "model without data."
+        )
+
+    # not Flat with an initval: pm.do, pm.compute_log_likelihood and others refuse models with one
+    z = pm.CustomDist(
+        f"{name}_z",
+        _start(transform),
+        logp=lambda z, start: 0.0 * z.sum(axis=-1),
+        random=random,
+        support_point=lambda rv, size, start: start,
+        signature="(k)->(k)",
+    )
     matrix, log_volume = wrap_jax(transform.forward_and_log_volume)(z)
-    matrix = pm.Deterministic(name, _shaped(matrix, transform.shape))
+    matrix = pm.Deterministic(name, _shaped(matrix, transform.shape), dims=dims)
     pm.Potential(f"{name}_volume", log_volume if logp is None else log_volume + logp(matrix))
     return matrix
 
@@ -63,7 +82,8 @@ def stiefel_uniform(name: str, n: int, p: int, *, chart: AbstractTransform | Non
         n: Number of rows.
         p: Number of columns.
         chart: Coordinates of the samplers: an injective transform, ``Givens(n, p)`` if left out.
-        **options: Further arguments of ``pymc.CustomDist``, such as ``observed``.
+        **options: Further arguments of ``pymc.CustomDist``, such as ``observed``, ``dims`` or ``shape=(4, n, p)`` for
+            four matrices.
 
     Returns:
         The variable.
@@ -77,10 +97,10 @@ def stiefel_uniform(name: str, n: int, p: int, *, chart: AbstractTransform | Non
     distribution = distributions.StiefelUniform(n, p)
 
     def logp(value: Any, like: Any) -> Any:
-        return 0.0 * value.sum()
+        return 0.0 * value.sum(axis=(-2, -1))
 
     def random(like: Any, rng: Any = None, size: Any = None) -> np.ndarray:
-        return np.asarray(distribution.sample(_key(rng), () if size is None else tuple(size)))
+        return np.asarray(distribution.sample(_key(rng), _ints(size)))
 
     return _variable(pm, name, np.zeros((n, p)), logp, random, chart, options)
 
@@ -92,17 +112,24 @@ def matrix_langevin(name: str, f: Any, *, chart: AbstractTransform | None = None
         name: Name of the variable.
         f: Real n x p matrix; it must be constant, since its normalising constant is left out.
         chart: Coordinates of the samplers: an injective transform, ``Givens(n, p)`` if left out.
-        **options: Further arguments of ``pymc.CustomDist``, such as ``observed``.
+        **options: Further arguments of ``pymc.CustomDist``, such as ``observed``, ``dims`` or ``shape=(4, n, p)`` for
+            four matrices.
 
     Returns:
         The variable.
 
     Raises:
+        TypeError: If ``f`` is a variable of PyTensor.
         ValueError: See `geodax.distributions.MatrixLangevin`; also unless the chart is injective and of this size.
         ModuleNotFoundError: Without PyMC.
         RuntimeError: If JAX computes in single precision.
     """
     pm, _ = _pymc()
+    if hasattr(f, "owner"):
+        raise TypeError(
+            f"matrix_langevin: {name} needs numbers for f, found a variable of the model. The normalising constant "
+            "depends on f and is left out."
+        )
     f = np.asarray(f, float)
     distribution = distributions.MatrixLangevin(f)
 
@@ -110,7 +137,7 @@ def matrix_langevin(name: str, f: Any, *, chart: AbstractTransform | None = None
         return (f * value).sum(axis=(-2, -1))
 
     def random(f: Any, rng: Any = None, size: Any = None) -> np.ndarray:
-        return np.asarray(distribution.sample(_key(rng), () if size is None else tuple(size)))
+        return np.asarray(distribution.sample(_key(rng), _ints(size)))
 
     return _variable(pm, name, f, logp, random, chart, options)
 
@@ -136,35 +163,50 @@ def stiefel_transform(chart: AbstractTransform) -> Any:
     pm, wrap_jax = _pymc()
     size = (chart.num_unconstrained,)
 
+    def mapped(function: Callable, signature: str) -> Any:
+        return wrap_jax(jnp.vectorize(function, signature=signature))
+
     class StiefelTransform(pm.logprob.transforms.Transform):
         name = "stiefel"
         ndim_supp = 2
 
         def forward(self, value: Any, *inputs: Any) -> Any:
-            return _shaped(wrap_jax(chart.inverse)(_shaped(value, chart.shape)), size)
+            # The batch axes must be known for ``backward``, and of named ones they are not.
+            batch = [int(length.eval()) for length in value.shape[:-2]] if value.ndim > 2 else []
+            return _shaped(mapped(chart.inverse, "(n,p)->(k)")(_shaped(value, chart.shape)), (*batch, *size))
 
         def backward(self, value: Any, *inputs: Any) -> Any:
-            return _shaped(wrap_jax(chart.forward)(_shaped(value, size)), chart.shape)
+            return _shaped(mapped(chart.forward, "(k)->(n,p)")(_shaped(value, size)), chart.shape)
 
         def log_jac_det(self, value: Any, *inputs: Any) -> Any:
-            return wrap_jax(chart.log_volume)(_shaped(value, size))
+            return mapped(chart.log_volume, "(k)->()")(_shaped(value, size))
 
     return StiefelTransform()
 
 
 def _variable(pm: Any, name: str, f: np.ndarray, logp: Any, random: Any, chart: Any, options: dict[str, Any]) -> Any:
-    chart = Givens(*f.shape) if chart is None else chart
+    n, p = f.shape
+    if n == p and chart is None:
+        warnings.warn(
+            f"{name}: square orthonormal matrices have determinant 1 or -1, and a chart covers one of the two; here it "
+            f"is 1. Make this explicit with chart=Givens({n}, {n}), or cover both with orthonormal(name, Polar({n}, "
+            f"{n})).",
+            stacklevel=3,
+        )
+    chart = Givens(n, p) if chart is None else chart
     if chart.shape != f.shape:
         raise ValueError(f"{name}: expected a chart of matrices of shape {f.shape}, found {chart.shape}.")
     start = np.asarray(chart.forward(jnp.asarray(_start(chart))))
+    broadcast_to = importlib.import_module("pytensor.tensor").broadcast_to
     return pm.CustomDist(
         name,
         f,
         logp=logp,
         random=random,
         signature="(n,p)->(n,p)",
-        transform=stiefel_transform(chart),
-        initval=start,
+        # not an initval, from which sample_smc would start all particles
+        support_point=lambda rv, *_: broadcast_to(start, rv.shape),
+        default_transform=stiefel_transform(chart),  # not transform, which would change observed values too
         **options,
     )
 
@@ -180,7 +222,13 @@ def _redundant(transform: AbstractTransform) -> np.ndarray:
 
 
 def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
-    return importlib.import_module("pytensor.tensor").specify_shape(x, shape)
+    """``x`` with these last axes."""
+    leading = (None,) * (x.ndim - len(shape))
+    return importlib.import_module("pytensor.tensor").specify_shape(x, (*leading, *shape))
+
+
+def _ints(size: Any) -> tuple[int, ...]:
+    return () if size is None else tuple(map(int, size))
 
 
 def _key(rng: Any) -> jax.Array:

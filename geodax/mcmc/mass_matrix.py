@@ -74,8 +74,8 @@ def euclidean_leaves(manifold: AbstractManifold, position: Position, scale: PyTr
 
 def initial_correlation(kind: str | None, position: Position, flat: PyTree) -> Correlation | tuple[()]:
     """The identity, with the rank of one of :data:`KINDS`, or of the kind for the number of entries."""
-    dtype = _tree.real_dtype(position)
-    dim = _entries(position, flat).size
+    entries = _entries(position, flat)
+    dim, dtype = entries.size, entries.dtype
     if kind is None:
         kind = "low_rank" if dim <= _MOST_ENTRIES else "diagonal"
     rank = {"diagonal": 0, "dense": dim, "low_rank": min(RANK, dim)}[kind] if dim > 1 else 0
@@ -218,7 +218,9 @@ def log_growth(old: MassMatrix, new: MassMatrix, like: Position, flat: PyTree) -
             return there / jnp.linalg.norm(there)
 
         start = jnp.full_like(ratio, ratio.size**-0.5)
-        growths.append(jnp.log(jnp.linalg.norm(grown(jax.lax.fori_loop(0, _NUM_POWERS, multiply, start)))))
+        growths.append(
+            jnp.log(jnp.linalg.norm(grown(jax.lax.fori_loop(0, _NUM_POWERS, multiply, start)))).astype(dtype)
+        )
     return jnp.max(jnp.stack(growths))
 
 
@@ -275,9 +277,9 @@ def _centered(rows: Array, count: Array) -> Array:
 
 
 def _entries(tree: PyTree, flat: PyTree) -> Array:
-    """Euclidean entries as a real vector."""
+    """Euclidean entries as a real vector, of at least single precision, in which JAX computes eigenvalues."""
     leaves = [leaf for leaf, is_flat in zip(*map(jax.tree.leaves, (tree, flat)), strict=True) if is_flat]
-    dtype = _tree.real_dtype(tree)
+    dtype = max(_tree.real_dtype(tree), jnp.dtype(jnp.float32), key=lambda dtype: dtype.itemsize)
     return _tree.flatten(leaves, dtype) if leaves else jnp.zeros(0, dtype)
 
 

@@ -83,7 +83,66 @@ def test_uniform_and_sampling(key):
 
 
 @needs_pymc
+@pytest.mark.slow
+def test_particles_start_from_the_prior(key):
+    """Sequential Monte Carlo begins at initial values, where a model sets any, and ends near them."""
+    import pymc as pm
+
+    with pm.Model():
+        gxpm.matrix_langevin("w", F)
+        draws = pm.sample_smc(500, chains=4, cores=1, progressbar=False, random_seed=1).posterior["w"].values
+    exact = np.asarray(gx.distributions.MatrixLangevin(F).sample(key, (20_000,)))
+    assert np.all(np.abs(draws.mean((0, 1)) - exact.mean(0)) < 5 * exact.std(0) / np.sqrt(2000))
+
+
+@needs_pymc
+@pytest.mark.slow
+def test_several_matrices_with_named_axes(key):
+    import pymc as pm
+
+    with pm.Model(coords={"group": list("abcd"), "row": range(3), "column": range(2)}) as model:
+        gxpm.matrix_langevin("w", F, dims=("group", "row", "column"))
+    chart = CHARTS["givens"]
+    z = jax.random.normal(key, (4, chart.num_unconstrained))
+    values = [float(expected(chart, row)[0]) for row in z]
+    (name,) = model.initial_point()
+    np.testing.assert_allclose(model.compile_logp(sum=False)({name: np.asarray(z)})[0], values)
+
+
+@needs_pymc
+def test_observed_matrices_keep_their_values(key, caplog):
+    import pymc as pm
+
+    observed = np.asarray(gx.distributions.MatrixLangevin(F).sample(key, (5,)))
+    with pm.Model() as model:
+        gxpm.matrix_langevin("w", F, observed=observed)
+    (values,) = model.compile_logp(sum=False)({})
+    np.testing.assert_allclose(values, (F * observed).sum((1, 2)))
+    assert not caplog.records  # PyMC logs a transform that fails on the observed values
+
+
+@needs_pymc
+def test_models_can_be_changed():
+    """PyMC refuses to rewrite models with initial values."""
+    import pymc as pm
+
+    with pm.Model(coords={"row": range(3), "column": range(2)}) as model:
+        w = gxpm.orthonormal("w", gx.transforms.Polar(3, 2), dims=("row", "column"))
+        v = gxpm.stiefel_uniform("v", 3, 2)
+        pm.Normal("y", w + v, 0.5, observed=F)
+    assert pm.do(model, {"v": np.eye(3, 2)}).named_vars_to_dims["w"] == ["row", "column"]
+    with model, pytest.raises(NotImplementedError, match="w has no draws from its prior"):
+        pm.sample_prior_predictive(2)
+
+
+@needs_pymc
 def test_wrong_arguments_are_refused():
+    import pymc as pm
+
+    with pm.Model(), pytest.raises(TypeError, match="needs numbers for f"):
+        gxpm.matrix_langevin("w", pm.HalfNormal("scale") * F)
+    with pm.Model(), pytest.warns(UserWarning, match="determinant 1 or -1"):
+        gxpm.stiefel_uniform("w", 3, 3)
     with pytest.raises(ValueError, match="redundant"):
         gxpm.stiefel_transform(gx.transforms.Polar(3, 2))
     with pytest.raises(ValueError, match=r"matrices of shape \(3, 2\)"):

@@ -281,3 +281,21 @@ def test_half_precision_has_its_width(key, dtype):
     error = variances.std(ddof=1) / np.sqrt(8)
     assert abs(variances.mean() - 1.0) < 4 * error + 0.05
     assert np.asarray(chains["sample_stats"]["lp"].values, float).min() < -1.0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision_has_a_mass_matrix_with_correlations(key, dtype):
+    """JAX computes no eigenvalues in half precision."""
+    chains = gx.sample(
+        key,
+        gx.nuts(lambda x: -0.5 * (x[0] ** 2 + (x[1] - 2.0 * x[0]) ** 2)),
+        jnp.zeros(2, dtype),
+        num_samples=500,
+        num_warmup=300,
+        num_chains=8,
+        progress=False,
+    )
+    variances = np.asarray(chains["posterior"]["position"].values, float).var(axis=1)
+    error = variances.std(axis=0, ddof=1) / np.sqrt(8)
+    assert np.all(np.abs(variances.mean(axis=0) - [1.0, 5.0]) < 4 * error + [0.05, 0.25])
