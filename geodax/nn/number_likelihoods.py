@@ -45,10 +45,6 @@ class HeteroscedasticLikelihood(AbstractNormalLikelihood):
 
     apply: Apply = eqx.field(static=True, default=apply_network)
 
-    @property
-    def has_parameter(self) -> bool:
-        return False
-
     def num_outputs(self, num_targets: int) -> int:
         return 2 * num_targets
 
@@ -87,9 +83,6 @@ class StudentTLikelihood(AbstractLikelihood):
     def has_parameter(self) -> bool:
         return self.noise is None
 
-    def num_outputs(self, num_targets: int) -> int:
-        return num_targets
-
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return locations and logarithms of scales."""
         require_one_parameter("StudentTLikelihood", "noise", self.noise, position)
@@ -127,13 +120,6 @@ class PoissonLikelihood(AbstractLikelihood):
 
     def __check_init__(self):
         _require_rate("PoissonLikelihood", self.base_rate)
-
-    @property
-    def has_parameter(self) -> bool:
-        return False
-
-    def num_outputs(self, num_targets: int) -> int:
-        return num_targets
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return logarithms of means."""
@@ -178,9 +164,6 @@ class NegativeBinomialLikelihood(AbstractLikelihood):
     @property
     def has_parameter(self) -> bool:
         return self.dispersion is None
-
-    def num_outputs(self, num_targets: int) -> int:
-        return num_targets
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return logarithms of means and of dispersions."""
@@ -228,10 +211,6 @@ class CustomLikelihood(AbstractLikelihood):
                 "CustomLikelihood: log_density_fn must be a function (outputs, target) -> log density, found "
                 f"{_checks.described(self.log_density_fn)}."
             )
-
-    @property
-    def has_parameter(self) -> bool:
-        return False
 
     def num_outputs(self, num_targets: int) -> int:
         return num_targets if self.outputs_per_example is None else self.outputs_per_example
