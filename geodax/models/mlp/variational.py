@@ -128,6 +128,7 @@ class VariationalInference(AbstractInference):
         begin = jax.jit(lambda key: self.start(problem, key))
         all_devices = None if how["devices"] is None else device_list(_OWNER, how["devices"])
         some_devices = None if all_devices is None else most_that_divide(_OWNER, self.num_chains, all_devices)
+        where: dict[str, Any] = how | {"devices": some_devices}
         fits = []
         for number in range(self.num_chains):
             key_start, key_fit = jax.random.split(jax.random.fold_in(key_fits, number))
@@ -155,7 +156,7 @@ class VariationalInference(AbstractInference):
             num_warmup=0,
             stacked=True,
             **kept,
-            **how | {"devices": some_devices},
+            **where,
         )
 
 
