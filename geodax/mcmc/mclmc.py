@@ -27,17 +27,7 @@ import numpy as np
 
 from geodax import _checks, _tree
 from geodax._precision import in_full_precision
-from geodax._types import (
-    Adaptation,
-    Array,
-    Description,
-    Momentum,
-    Position,
-    PRNGKey,
-    PyTree,
-    SamplingAlgorithm,
-    Scalar,
-)
+from geodax._types import Adaptation, Array, Description, Momentum, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.mcmc.hmc import trajectory_sampler
 from geodax.mcmc.integrators import IntegratorState, energy, energy_error, logdensity_and_gradient
@@ -204,9 +194,7 @@ def mclmc(
             jnp.asarray(_LENGTH if length is None else length, dtype),
             scale,
             initial_correlation(
-                mass_matrix if step_size is None else "diagonal",
-                position,
-                euclidean_leaves(geometry, position, scale),
+                mass_matrix if step_size is None else "diagonal", position, euclidean_leaves(geometry, position, scale)
             ),
         )
 

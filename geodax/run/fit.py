@@ -210,15 +210,7 @@ def fit(
         return first_carry(network, state, -(-num_steps // window), validation is not None)
 
     axes = () if mesh is None else tuple(name for name in (CHAIN_AXIS, DATA_AXIS) if mesh.shape.get(name, 1) > 1)
-    advance, close = build(
-        algorithm,
-        log_likelihood,
-        feed.draw,
-        num_data,
-        validation is not None,
-        axes,
-        split,
-    )
+    advance, close = build(algorithm, log_likelihood, feed.draw, num_data, validation is not None, axes, split)
     held_out = () if validation is None else _like_data(validation, feed.batch)
     put_carry = functools.partial(put_everywhere, mesh=mesh) if split is None else split.placed
     run = Run(carry_at(network, state), num_steps)

@@ -22,15 +22,7 @@ from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import Batches, Stream
 from geodax.run import hosts
-from geodax.run.advance import (
-    MANY_CHAINS,
-    Sampler,
-    bound,
-    build_advance,
-    chain_method_of,
-    description_of,
-    steps_of,
-)
+from geodax.run.advance import MANY_CHAINS, Sampler, bound, build_advance, chain_method_of, description_of, steps_of
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of
 from geodax.run.driver import Checkpoints, drive
 from geodax.run.failures import cause_of

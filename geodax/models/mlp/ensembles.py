@@ -15,13 +15,7 @@ from geodax import _checks, nn
 from geodax._types import PRNGKey
 from geodax._wording import argument
 from geodax.data.minibatches import batches
-from geodax.models.mlp.inference import (
-    INFERENCES,
-    AbstractInference,
-    Data,
-    NetworkProblem,
-    require_free_weights,
-)
+from geodax.models.mlp.inference import INFERENCES, AbstractInference, Data, NetworkProblem, require_free_weights
 from geodax.models.mlp.stochastic import MOST_ITERATIONS, held_out_training, least_temperature
 from geodax.models.options import kept_in
 from geodax.posterior import Posterior

@@ -159,12 +159,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
 
         def of_target(k: Any) -> PredictionIntervals:
             return prediction_intervals(
-                known[k],
-                targets[k],
-                mean[k],
-                coverage=1.0 - alpha,
-                calibration_scale=scale[k],
-                scale=deviation[k],
+                known[k], targets[k], mean[k], coverage=1.0 - alpha, calibration_scale=scale[k], scale=deviation[k]
             )
 
         found = of_target(...) if self._num_targets is None else None
@@ -217,10 +212,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
         likelihood: Any = self._fitted[0].likelihood
         if self._likelihood_of_fit in _REAL:
             means, log_scales = parameters
-            parameters = (
-                self.target_center_ + self.target_spread_ * means,
-                log_scales + np.log(self.target_spread_),
-            )
+            parameters = (self.target_center_ + self.target_spread_ * means, log_scales + np.log(self.target_spread_))
         return likelihood.distribution(*parameters)
 
     def _learn_targets(self, y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:

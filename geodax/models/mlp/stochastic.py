@@ -253,12 +253,7 @@ def _of_some_batches(function: Callable[[PyTree, PyTree], Scalar]) -> Callable[[
 
 
 def held_out_training(
-    rng_key: PRNGKey,
-    posterior: Posterior,
-    data: PyTree,
-    epoch: int,
-    num_training: int,
-    groups: np.ndarray | None,
+    rng_key: PRNGKey, posterior: Posterior, data: PyTree, epoch: int, num_training: int, groups: np.ndarray | None
 ) -> tuple[Posterior, PyTree, dict[str, Any]]:
     """Hold examples out of training, unless it is too short to overfit; ``epoch`` is a pass through the data in steps.
 
