@@ -229,11 +229,7 @@ def check_arguments(
     is_isokinetic: bool = False,
 ) -> None:
     """Raise TypeError or ValueError for arguments that all exact samplers share."""
-    if not callable(logdensity_fn):
-        raise TypeError(
-            f"{name}: logdensity_fn must be a function from a position to a scalar, found "
-            f"{type(logdensity_fn).__name__}."
-        )
+    _checks.function(name, "logdensity_fn", logdensity_fn, "a function from a position to a scalar")
     properties = manifold.properties
     if not (properties.is_reversible and properties.is_volume_preserving):
         raise ValueError(

@@ -206,11 +206,8 @@ class CustomLikelihood(AbstractLikelihood):
     apply: Apply = eqx.field(static=True, default=apply_network)
 
     def __check_init__(self):
-        if not callable(self.log_density_fn):
-            raise TypeError(
-                "CustomLikelihood: log_density_fn must be a function (outputs, target) -> log density, found "
-                f"{_checks.described(self.log_density_fn)}."
-            )
+        kind = "a function (outputs, target) -> log density"
+        _checks.function("CustomLikelihood", "log_density_fn", self.log_density_fn, kind)
 
     def num_outputs(self, num_targets: int) -> int:
         return num_targets if self.outputs_per_example is None else self.outputs_per_example

@@ -160,9 +160,7 @@ def fit(
         raise ValueError("vi.fit: patience needs validation data to look at; give validation=(x, y).")
     window = max(1, num_steps // _NUM_WINDOWS) if window is None else window
     key = _checks.random_key("vi.fit", key)
-    if not callable(log_likelihood):
-        found = _checks.described(log_likelihood)
-        raise TypeError(f"vi.fit: log_likelihood must be a function of position and batch, found {found}.")
+    _checks.function("vi.fit", "log_likelihood", log_likelihood, "a function of position and batch")
     _checks.number("vi.fit", "checkpoint_seconds", checkpoint_seconds, least=0.0)
     feed = make_step_feed(data, batch_size, num_data)
     num_data = feed.num_data
