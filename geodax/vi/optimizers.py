@@ -12,7 +12,7 @@ Source:
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from geodax import _checks, _tree
 from geodax._types import Array, PyTree, Scalar, Schedule
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """Any object with optax's ``init(params)`` and ``update(gradients, state, params) -> (updates, state)``."""
 
