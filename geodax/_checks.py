@@ -108,6 +108,12 @@ def chosen(owner: str, name: str, value: Any, known: Sequence[str]) -> str:
     return value
 
 
+def function(owner: str, name: str, value: Any, kind: str = "a function") -> None:
+    """Raise TypeError unless it can be called; ``kind`` says what it takes and returns."""
+    if not callable(value):
+        raise TypeError(f"{owner}: {name} must be {kind}, found {described(value)}.")
+
+
 def arguments(owner: str, name: str, value: Any) -> None:
     """Raise TypeError unless it is a tuple of arguments, since an array or a list of rows would be unpacked."""
     if not isinstance(value, tuple):

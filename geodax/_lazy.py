@@ -5,16 +5,17 @@ import importlib.util
 import pkgutil
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+def names_from(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
     """Make the ``__getattr__`` of a package (PEP 562), and set its ``__dir__``: names, or modules if it has no names.
 
-    Places are, for each name, the submodule that defines it, or that has this name itself; relative to the package, so
-    that one that begins with a point is beside it.
+    A module defines its names, or has such a name itself; it is relative to the package, so that one that begins with a
+    point is beside it.
     """
+    places = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
         if name in places:

@@ -59,8 +59,7 @@ class Posterior(eqx.Module):
             ValueError: If a number is less than 1.
         """
         for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
-            if not callable(function):
-                raise TypeError(f"Posterior: {name} must be a function, found a {type(function).__name__}.")
+            _checks.function("Posterior", name, function)
         if compute_dtype is not None:
             log_likelihood = _in_dtype(log_likelihood, _checks.real_dtype("Posterior", compute_dtype))
         self.log_prior = log_prior

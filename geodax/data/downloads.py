@@ -39,8 +39,7 @@ def _unpack(archive: Path, kind: str, wanted: Mapping[str, int], origin: str) ->
                 regular = (0, 0o100000, 0o040000)  # unspecified, regular file, folder
                 kinds = ((i.external_attr >> 16) & 0o170000 for i in infos)
                 _check_members(
-                    ((i.filename, i.file_size, k in regular) for i, k in zip(infos, kinds, strict=True)),
-                    origin,
+                    ((i.filename, i.file_size, k in regular) for i, k in zip(infos, kinds, strict=True)), origin
                 )
                 for info in infos:
                     path = by_name.get(PurePosixPath(info.filename).name)

@@ -80,12 +80,7 @@ def supervised(
     if not found.splits or isinstance(split, int):
         split = _checks.whole("data.supervised", "split", split, least=0)
     test_fraction = _checks.number("data.supervised", "test_fraction", test_fraction, above=0.0, below=1.0)
-    try:
-        is_real = np.issubdtype(np.dtype(dtype), np.floating) and dtype is not None
-    except TypeError:
-        is_real = False
-    if not is_real:
-        raise TypeError(f"data.supervised: dtype must be a floating-point type, found {_checks.described(dtype)}.")
+    dtype = _checks.real_dtype("data.supervised", dtype)
     inputs, targets, test_inputs, test_targets = _parts(found, split, test_fraction)
     num_validation = _checks.whole("data.supervised", "num_validation", num_validation, least=0)
     if not num_validation < len(inputs):
@@ -124,8 +119,6 @@ def _parts(data: Dataset, split: int, test_fraction: float) -> tuple[np.ndarray,
     if data.splits:
         train, test = data.split(split)
     else:
-        if not 0 < test_fraction < 1:
-            raise DataError(f"test_fraction must be between 0 and 1, found {test_fraction}.")
         order = np.random.default_rng(split).permutation(len(data["features"]))
         number = round(test_fraction * len(order))
         train, test = order[number:], order[:number]

@@ -103,10 +103,7 @@ def align_signs(draws: xr.DataArray, reference: Any = None) -> tuple[xr.DataArra
 def align_signs(
     draws: Inexact[np.ndarray, "*batch n p"] | xr.DataArray,
     reference: Inexact[np.ndarray, "n p"] | xr.DataArray | None = None,
-) -> tuple[
-    Inexact[np.ndarray, "*batch n p"] | xr.DataArray,
-    Inexact[np.ndarray, "*batch p"] | xr.DataArray,
-]:
+) -> tuple[Inexact[np.ndarray, "*batch n p"] | xr.DataArray, Inexact[np.ndarray, "*batch p"] | xr.DataArray]:
     """Flip the columns of each draw whose inner product with the reference's column is negative.
 
     Columns keep their order: if the posterior exchanges two of them, the aligned draws have two modes. Unit vectors,
@@ -154,10 +151,7 @@ def align_rotation(draws: xr.DataArray, reference: Any = None) -> tuple[xr.DataA
 def align_rotation(
     draws: Inexact[np.ndarray, "*batch n p"] | xr.DataArray,
     reference: Inexact[np.ndarray, "n p"] | xr.DataArray | None = None,
-) -> tuple[
-    Inexact[np.ndarray, "*batch n p"] | xr.DataArray,
-    Inexact[np.ndarray, "*batch p p"] | xr.DataArray,
-]:
+) -> tuple[Inexact[np.ndarray, "*batch n p"] | xr.DataArray, Inexact[np.ndarray, "*batch p p"] | xr.DataArray]:
     """Rotate the columns of each draw to be as close to the reference as possible (orthogonal Procrustes).
 
     R = U V^H with U S V^H = X^H reference minimises ``|X R - reference|_F`` over all orthogonal (unitary) R,

@@ -42,18 +42,7 @@ from geodax.diagnostics.summary import (
 from geodax.mcmc.step_size import LARGEST_STEP
 from geodax.run.blocks import is_still, not_finite
 
-__all__ = [
-    "Summary",
-    "SummaryRow",
-    "Finding",
-    "check",
-    "e_bfmi",
-    "ess",
-    "mcse",
-    "nested_rhat",
-    "rhat",
-    "summarize",
-]
+__all__ = ["Summary", "SummaryRow", "Finding", "check", "e_bfmi", "ess", "mcse", "nested_rhat", "rhat", "summarize"]
 
 _SMALLEST_ESS_PER_CHAIN = 100
 _SMALLEST_E_BFMI = 0.3
@@ -369,9 +358,7 @@ def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: s
         ("Few effective draws in the bulk", "Means and medians", "ess_bulk"),
         ("Few effective draws in the tails", "Standard deviations and intervals", "ess_tail"),
     ):
-        low = sorted(
-            ((getattr(row, column), row.name) for row in rows if getattr(row, column) < least),
-        )
+        low = sorted((getattr(row, column), row.name) for row in rows if getattr(row, column) < least)
         if low:
             listed = _listed([(name, f"{value:.0f}") for value, name in low])
             yield Finding(

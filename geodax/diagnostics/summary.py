@@ -347,10 +347,4 @@ def _sampler_figures(stats: Mapping[str, np.ndarray], num_divergences: int | Non
 
 def _printed(row: SummaryRow) -> list[str]:
     name, *numbers, ess_bulk, ess_tail, rhat_value = row
-    return [
-        name,
-        *(f"{number:.4g}" for number in numbers),
-        f"{ess_bulk:.0f}",
-        f"{ess_tail:.0f}",
-        f"{rhat_value:.3f}",
-    ]
+    return [name, *(f"{number:.4g}" for number in numbers), f"{ess_bulk:.0f}", f"{ess_tail:.0f}", f"{rhat_value:.3f}"]

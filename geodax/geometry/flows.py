@@ -39,6 +39,7 @@ from geodax.geometry.linalg import (
     unless,
 )
 
+Matrices = Inexact[Array, "*batch n p"]
 _LEAST_HALF = 64  # columns from which three products of halves are faster than one
 _LARGEST_PAIRED = 32  # columns up to which one larger product is faster than three
 
@@ -61,14 +62,7 @@ class AbstractFlow(eqx.Module):
     keeps_tangent: ClassVar[bool] = True
 
     @abc.abstractmethod
-    def __call__(
-        self,
-        x: Inexact[Array, "*batch n p"],
-        r: Inexact[Array, "*batch n p"],
-        t: Inexact[Array, ""],
-        *,
-        metric: str,
-    ) -> tuple[Inexact[Array, "*batch n p"], Inexact[Array, "*batch n p"]]:
+    def __call__(self, x: Matrices, r: Matrices, t: Inexact[Array, ""], *, metric: str) -> tuple[Matrices, Matrices]:
         """Move position and momentum, the ambient representative of a covector at ``x``, over the time ``t``.
 
         Metrics are ``"canonical"``, ``"embedded"`` or ``"literal"``, which moves like the canonical one.
@@ -83,14 +77,7 @@ class Cayley(AbstractFlow):
     is_symplectic: ClassVar[bool] = True
     order: ClassVar[float] = 2.0
 
-    def __call__(
-        self,
-        x: Inexact[Array, "*batch n p"],
-        r: Inexact[Array, "*batch n p"],
-        t: Inexact[Array, ""],
-        *,
-        metric: str,
-    ) -> tuple[Inexact[Array, "*batch n p"], Inexact[Array, "*batch n p"]]:
+    def __call__(self, x: Matrices, r: Matrices, t: Inexact[Array, ""], *, metric: str) -> tuple[Matrices, Matrices]:
         n, p = x.shape[-2:]
         moved = _cayley_dense(x, r, t) if n <= 2 * p else _cayley_low_rank(x, r, t)
         if metric == "embedded":
@@ -107,14 +94,7 @@ class Geodesic(AbstractFlow):
     is_symplectic: ClassVar[bool] = True
     order: ClassVar[float] = float("inf")
 
-    def __call__(
-        self,
-        x: Inexact[Array, "*batch n p"],
-        r: Inexact[Array, "*batch n p"],
-        t: Inexact[Array, ""],
-        *,
-        metric: str,
-    ) -> tuple[Inexact[Array, "*batch n p"], Inexact[Array, "*batch n p"]]:
+    def __call__(self, x: Matrices, r: Matrices, t: Inexact[Array, ""], *, metric: str) -> tuple[Matrices, Matrices]:
         n, p = x.shape[-2:]
         a = skew(adjoint(x) @ r)
         if n <= 2 * p:
@@ -158,14 +138,7 @@ class Polar(AbstractFlow):
     order: ClassVar[float] = 2.0
     keeps_tangent: ClassVar[bool] = False
 
-    def __call__(
-        self,
-        x: Inexact[Array, "*batch n p"],
-        r: Inexact[Array, "*batch n p"],
-        t: Inexact[Array, ""],
-        *,
-        metric: str,
-    ) -> tuple[Inexact[Array, "*batch n p"], Inexact[Array, "*batch n p"]]:
+    def __call__(self, x: Matrices, r: Matrices, t: Inexact[Array, ""], *, metric: str) -> tuple[Matrices, Matrices]:
         if metric != "embedded":
             raise ValueError(f'the polar flow requires the metric "embedded", found {metric!r}.')
         ambient = x + t * r

@@ -154,10 +154,7 @@ def _mapped_draws(distribution, key: PRNGKey, shape: tuple[int, ...], limit: int
             return first_accepted(key, distribution.proposal(), limit)
         key_start, key = jax.random.split(key)
         return jax.lax.fori_loop(
-            0,
-            limit,
-            lambda i, x: distribution.sweep(jax.random.fold_in(key, i), x),
-            distribution.start(key_start),
+            0, limit, lambda i, x: distribution.sweep(jax.random.fold_in(key, i), x), distribution.start(key_start)
         )
 
     draws = jax.vmap(draw)(jax.random.split(key, math.prod(shape)))

@@ -39,6 +39,19 @@ class IntegratorState(NamedTuple):
     logdensity_grad: PyTree
 
 
+class Point(NamedTuple):
+    """Position of a chain with its log density and tangent gradient."""
+
+    position: Position
+    logdensity: Scalar
+    logdensity_grad: PyTree
+
+
+def point_of(state) -> Point:
+    """The point of a sampler's state."""
+    return Point(state.position, state.logdensity, state.logdensity_grad)
+
+
 def logdensity_and_gradient(
     logdensity_fn: LogDensity, manifold: AbstractManifold
 ) -> Callable[[Position], tuple[Scalar, PyTree]]:

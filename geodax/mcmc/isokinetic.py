@@ -31,7 +31,7 @@ Metropolis ratio.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,10 +51,25 @@ class IsokineticMomentum(NamedTuple):
     work: Scalar
 
 
+def _of_manifold(name: str) -> Any:
+    """A method that is the manifold's."""
+
+    def method(self: "Isokinetic", *args: Any) -> Any:
+        return getattr(self.manifold, name)(*args)
+
+    return method
+
+
 class Isokinetic(AbstractManifold):
     """A manifold whose momenta are :class:`IsokineticMomentum`; everything else is that of the manifold."""
 
     manifold: AbstractManifold
+
+    dim, residual, is_flat, is_connected = map(_of_manifold, ("dim", "residual", "is_flat", "is_connected"))
+    project, gradient, nearest, renormalize = map(_of_manifold, ("project", "gradient", "nearest", "renormalize"))
+    noise, noise_capacity, random_point = map(_of_manifold, ("noise", "noise_capacity", "random_point"))
+    initial_scale, scale_from_variance = map(_of_manifold, ("initial_scale", "scale_from_variance"))
+    max_time, reflect = map(_of_manifold, ("max_time", "reflect"))
 
     def momentum(self, x: Position, z: PyTree) -> IsokineticMomentum:
         """Uniform on the sphere."""
@@ -104,36 +119,6 @@ class Isokinetic(AbstractManifold):
 
         return IsokineticMomentum(jax.tree.map(turned, r.direction, f), r.work + work.astype(r.work.dtype))
 
-    def project(self, x: Position, u: PyTree) -> PyTree:
-        return self.manifold.project(x, u)
-
-    def gradient(self, x: Position, g: PyTree) -> PyTree:
-        return self.manifold.gradient(x, g)
-
-    def noise(self, x: Position, z: PyTree, variance: Scalar, deducted: Scalar) -> PyTree:
-        return self.manifold.noise(x, z, variance, deducted)
-
-    def noise_capacity(self, x: Position) -> float:
-        return self.manifold.noise_capacity(x)
-
-    def is_flat(self, x: Position) -> PyTree:
-        return self.manifold.is_flat(x)
-
-    def random_point(self, key: PRNGKey, like: Position) -> Position:
-        return self.manifold.random_point(key, like)
-
-    def nearest(self, x: Position) -> Position:
-        return self.manifold.nearest(x)
-
-    def renormalize(self, x: Position) -> Position:
-        return self.manifold.renormalize(x)
-
-    def residual(self, x: Position) -> Scalar:
-        return self.manifold.residual(x)
-
-    def dim(self, x: Position) -> int:
-        return self.manifold.dim(x)
-
     def validate(self, x: Position, name: str) -> None:
         """Require two dimensions besides: on a line there is no direction to change."""
         self.manifold.validate(x, name)
@@ -142,21 +127,6 @@ class Isokinetic(AbstractManifold):
             raise ValueError(
                 f"{name}: isokinetic dynamics needs a position of at least 2 dimensions, found {dim}; use nuts or hmc."
             )
-
-    def is_connected(self, x: Position) -> bool:
-        return self.manifold.is_connected(x)
-
-    def reflect(self, key: PRNGKey, x: Position) -> Position:
-        return self.manifold.reflect(key, x)
-
-    def initial_scale(self, x: Position) -> PyTree:
-        return self.manifold.initial_scale(x)
-
-    def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
-        return self.manifold.scale_from_variance(x, variance)
-
-    def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
-        return self.manifold.max_time(x, scale)
 
     @property
     def properties(self) -> FlowProperties:

@@ -30,6 +30,7 @@ from jaxtyping import Float
 from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
+from geodax.mcmc.integrators import Point, point_of
 from geodax.mcmc.lengths import LONGEST, MOST_STEPS, AdaptedLength, JumpMoments
 from geodax.mcmc.mass_matrix import (
     MassMatrix,
@@ -45,11 +46,9 @@ from geodax.mcmc.mass_matrix import (
 )
 from geodax.mcmc.step_size import (
     DualAveraging,
-    Point,
     current_step,
     observe,
     one_step,
-    point_of,
     restart,
     search_alone,
     search_step,

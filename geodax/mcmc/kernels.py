@@ -27,7 +27,7 @@ from geodax._types import (
     Scalar,
 )
 from geodax.geometry.manifolds import AbstractManifold, as_manifold
-from geodax.mcmc.integrators import IntegratorState, energy, leapfrog, logdensity_and_gradient
+from geodax.mcmc.integrators import IntegratorState, Point, energy, leapfrog, logdensity_and_gradient, point_of
 from geodax.mcmc.isokinetic import Isokinetic, isokinetic_leapfrog
 from geodax.mcmc.joint_warmup import joint_adaptation
 from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
@@ -151,12 +151,8 @@ def exact_algorithm(
             num_integration_steps=result.num_integration_steps,
             residual=manifold.residual(position),
         )
-        return state._replace(
-            position=position,
-            logdensity=result.logdensity,
-            logdensity_grad=result.logdensity_grad,
-            length=result.length,
-        ), info
+        point = point_of(result)._replace(position=position)
+        return state._replace(**point._asdict(), length=result.length), info
 
     def adapt(num_warmup: int) -> Adaptation:
         return window_adaptation(
@@ -203,9 +199,7 @@ def _reject_if_off_manifold(
     residual = manifold.residual(result.position)
     is_good = residual <= jnp.sqrt(jnp.finfo(residual.dtype).eps)
     return result._replace(
-        position=_tree.where(is_good, result.position, start.position),
-        logdensity=jnp.where(is_good, result.logdensity, start.logdensity),
-        logdensity_grad=_tree.where(is_good, result.logdensity_grad, start.logdensity_grad),
+        **_tree.where(is_good, point_of(result), point_of(start))._asdict(),
         energy=jnp.where(is_good, result.energy, energy(start, manifold)),
         is_divergent=result.is_divergent | ~is_good,
     )
@@ -217,13 +211,12 @@ def _reflect(
     """Metropolis step with the manifold's reflection, which makes a chain on two components irreducible."""
     key_propose, key_accept = jax.random.split(key)
     position = manifold.reflect(key_propose, result.position)
-    logdensity, gradient = evaluate(position)
-    is_accepted = log_uniform(key_accept, logdensity.dtype) < logdensity - result.logdensity
+    there = Point(position, *evaluate(position))
+    rise = there.logdensity - result.logdensity
+    is_accepted = log_uniform(key_accept, rise.dtype) < rise
     return result._replace(
-        position=_tree.where(is_accepted, position, result.position),
-        logdensity=jnp.where(is_accepted, logdensity, result.logdensity),
-        logdensity_grad=_tree.where(is_accepted, gradient, result.logdensity_grad),
-        energy=jnp.where(is_accepted, result.energy + result.logdensity - logdensity, result.energy),
+        **_tree.where(is_accepted, there, point_of(result))._asdict(),
+        energy=jnp.where(is_accepted, result.energy + result.logdensity - there.logdensity, result.energy),
     )
 
 
@@ -236,11 +229,7 @@ def check_arguments(
     is_isokinetic: bool = False,
 ) -> None:
     """Raise TypeError or ValueError for arguments that all exact samplers share."""
-    if not callable(logdensity_fn):
-        raise TypeError(
-            f"{name}: logdensity_fn must be a function from a position to a scalar, found "
-            f"{type(logdensity_fn).__name__}."
-        )
+    _checks.function(name, "logdensity_fn", logdensity_fn, "a function from a position to a scalar")
     properties = manifold.properties
     if not (properties.is_reversible and properties.is_volume_preserving):
         raise ValueError(

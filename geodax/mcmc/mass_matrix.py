@@ -159,12 +159,7 @@ def with_rows(rows: Rows, first: Array, new: Rows) -> Rows:
 
 
 def estimate(
-    rows: Rows | tuple[()],
-    count: Array,
-    scale: PyTree,
-    like: Position,
-    before: Correlation | tuple[()],
-    flat: PyTree,
+    rows: Rows | tuple[()], count: Array, scale: PyTree, like: Position, before: Correlation | tuple[()], flat: PyTree
 ) -> MassMatrix:
     """Estimate C from the draws of a window. That of ``"low_rank"`` also changes the scales by a common factor.
 

@@ -27,20 +27,10 @@ import numpy as np
 
 from geodax import _checks, _tree
 from geodax._precision import in_full_precision
-from geodax._types import (
-    Adaptation,
-    Array,
-    Description,
-    Momentum,
-    Position,
-    PRNGKey,
-    PyTree,
-    SamplingAlgorithm,
-    Scalar,
-)
+from geodax._types import Adaptation, Array, Description, Momentum, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.mcmc.hmc import trajectory_sampler
-from geodax.mcmc.integrators import IntegratorState, energy, energy_error, logdensity_and_gradient
+from geodax.mcmc.integrators import IntegratorState, energy, energy_error, logdensity_and_gradient, point_of
 from geodax.mcmc.isokinetic import Isokinetic, IsokineticMomentum, isokinetic_leapfrog
 from geodax.mcmc.kernels import check_arguments, check_density
 from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
@@ -204,9 +194,7 @@ def mclmc(
             jnp.asarray(_LENGTH if length is None else length, dtype),
             scale,
             initial_correlation(
-                mass_matrix if step_size is None else "diagonal",
-                position,
-                euclidean_leaves(geometry, position, scale),
+                mass_matrix if step_size is None else "diagonal", position, euclidean_leaves(geometry, position, scale)
             ),
         )
 
@@ -245,14 +233,11 @@ def _kernel(integrator: Integrator, manifold: Isokinetic):
         residual = manifold.residual(end.position)
         is_good = (jnp.abs(change) <= DIVERGENCE_THRESHOLD) & (residual <= jnp.sqrt(jnp.finfo(residual.dtype).eps))
         is_good &= _tree.is_finite(end.logdensity_grad)
-        position = manifold.renormalize(_tree.where(is_good, end.position, state.position))
-        new = state._replace(
-            position=position,
-            momentum=_tree.where(is_good, end.momentum.direction, _tree.zeros_like(direction)),
-            logdensity=jnp.where(is_good, end.logdensity, state.logdensity),
-            logdensity_grad=_tree.where(is_good, end.logdensity_grad, state.logdensity_grad),
-        )
-        return new, MCLMCInfo(change, ~is_good, jnp.ones((), jnp.int32), manifold.residual(position))
+        point = _tree.where(is_good, point_of(end), point_of(state))
+        point = point._replace(position=manifold.renormalize(point.position))
+        momentum = _tree.where(is_good, end.momentum.direction, _tree.zeros_like(direction))
+        new = state._replace(**point._asdict(), momentum=momentum)
+        return new, MCLMCInfo(change, ~is_good, jnp.ones((), jnp.int32), manifold.residual(point.position))
 
     return step
 

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _tree
-from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
+from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.mcmc.integrators import IntegratorState, energy, energy_error
+from geodax.mcmc.integrators import IntegratorState, Point, energy, energy_error
 from geodax.mcmc.mass_matrix import MassMatrix
 from geodax.mcmc.trajectories import Integrator
 
@@ -66,19 +66,6 @@ def current_step(state: DualAveraging, longest: Scalar | float) -> Scalar:
     log_step = state.center - shrinkage * state.error_sum
     smallest, largest = _bounds(longest, log_step.dtype)
     return jnp.clip(jnp.exp(log_step), smallest, largest)
-
-
-class Point(NamedTuple):
-    """Position of a chain with its log density and tangent gradient."""
-
-    position: Position
-    logdensity: Scalar
-    logdensity_grad: PyTree
-
-
-def point_of(state) -> Point:
-    """The point of a sampler's state."""
-    return Point(state.position, state.logdensity, state.logdensity_grad)
 
 
 def one_step(

@@ -30,7 +30,7 @@ from jaxtyping import Float
 from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.mcmc.integrators import IntegratorState, energy, energy_error
+from geodax.mcmc.integrators import IntegratorState, energy, energy_error, point_of
 from geodax.mcmc.mass_matrix import MassMatrix
 from geodax.mcmc.randomness import Words, key_words, uniform
 
@@ -82,9 +82,7 @@ def metropolis(
     acceptance_rate = jnp.exp(jnp.minimum(-change, 0.0))
     is_accepted = jax.random.uniform(key, (), acceptance_rate.dtype) < acceptance_rate
     return TrajectoryResult(
-        position=_tree.where(is_accepted, end.position, start.position),
-        logdensity=jnp.where(is_accepted, end.logdensity, start.logdensity),
-        logdensity_grad=_tree.where(is_accepted, end.logdensity_grad, start.logdensity_grad),
+        *_tree.where(is_accepted, point_of(end), point_of(start)),
         acceptance_rate=acceptance_rate,
         is_divergent=change > DIVERGENCE_THRESHOLD,
         energy=jnp.where(is_accepted, new_energy, initial_energy),

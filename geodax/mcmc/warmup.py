@@ -24,6 +24,7 @@ import numpy as np
 from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
+from geodax.mcmc.integrators import point_of
 from geodax.mcmc.mass_matrix import (
     MassMatrix,
     Rows,
@@ -35,7 +36,7 @@ from geodax.mcmc.mass_matrix import (
     rows_to_keep,
     with_rows,
 )
-from geodax.mcmc.step_size import DualAveraging, current_step, observe, point_of, restart, search_alone
+from geodax.mcmc.step_size import DualAveraging, current_step, observe, restart, search_alone
 from geodax.mcmc.trajectories import Integrator
 
 

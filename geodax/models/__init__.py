@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 __getattr__ = names_from(
     __name__,
     {
-        "BayesianMLPClassifier": "mlp.classifier",
-        "BayesianMLPRegressor": "mlp.regressor",
-        "BayesianPCA": "pca.estimator",
-        "Eigenmodel": "eigenmodel.estimator",
-        "HierarchicalCCA": "cca.estimator",
-        "LowRankFactorization": "factorization.estimator",
-        "NetworkHMM": "network.estimator",
-        "UnitNetworkRegressor": "unit_network.estimator",
+        "cca.estimator": ("HierarchicalCCA",),
+        "eigenmodel.estimator": ("Eigenmodel",),
+        "factorization.estimator": ("LowRankFactorization",),
+        "mlp.classifier": ("BayesianMLPClassifier",),
+        "mlp.regressor": ("BayesianMLPRegressor",),
+        "network.estimator": ("NetworkHMM",),
+        "pca.estimator": ("BayesianPCA",),
+        "unit_network.estimator": ("UnitNetworkRegressor",),
     },
 )
 

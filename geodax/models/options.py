@@ -1,13 +1,19 @@
 """Checks of the options shared by estimators, and their conversion to arguments of a run."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from sklearn.utils import check_random_state
 
 from geodax import _checks
+from geodax._types import LogDensity, Position, PRNGKey
+from geodax.geometry.manifolds import AbstractManifold
+from geodax.mcmc.nuts import nuts
 from geodax.run.locks import require_no_links
+from geodax.run.sample import sample
 from geodax.run.sharding import as_mesh
 
 _LARGEST_SEED = 2**32 - 1
@@ -58,6 +64,21 @@ def run_options(estimator: Any) -> dict[str, Any]:
         "devices": estimator.devices,
         "progress": estimator.progress,
     }
+
+
+def sampled(
+    estimator: Any,
+    seed: int,
+    logdensity_fn: LogDensity,
+    start: Callable[[PRNGKey], Position],
+    *,
+    manifold: AbstractManifold | None,
+    keep: Callable[[Position], Any] | None = None,
+) -> Any:
+    """Sample a posterior by NUTS in double precision, with the options of an estimator."""
+    with jax.enable_x64(True):
+        algorithm = nuts(logdensity_fn, manifold=manifold, target_acceptance_rate=estimator.target_acceptance_rate)
+        return sample(jax.random.key(seed), algorithm, start, keep=keep, **run_options(estimator))
 
 
 def kept_in(folder: str | Path | None) -> dict[str, Any]:

@@ -82,7 +82,30 @@ class AbstractHierarchicalPrior(eqx.Module):
         """Draw an array like ``like`` and its scale parameters."""
 
 
-class Horseshoe(AbstractPrior):
+class _WithScales(eqx.Module):
+    """The distribution of the scales, and what it means for samplers."""
+
+    scale: Scale = eqx.field(static=True, default="fan_in")
+    local: bool = eqx.field(static=True, default=False)
+    least_scale: float = eqx.field(static=True, default=0.0, converter=_least_scale)
+
+    def __check_init__(self):
+        check_scale(self.scale, type(self).__name__)
+
+    def least_temperature(self, num_entries: int) -> float:
+        """Return the highest temperature at which an array of this many entries collapses to zero.
+
+        Up to that temperature the tempered density is not integrable at the pole; with a least scale the density is
+        bounded, but nearly all mass is next to zero.
+        """
+        return 0.0 if self.local else 1.0 - 1.0 / num_entries
+
+    def has_kicks(self, num_entries: int) -> bool:
+        """Whether samplers without an acceptance test have Cauchy tails, for an array of this many entries."""
+        return self.least_scale == 0 and (self.local or num_entries <= 2)
+
+
+class Horseshoe(_WithScales, AbstractPrior):
     r"""The horseshoe with its scales integrated out.
 
     Args:
@@ -93,13 +116,6 @@ class Horseshoe(AbstractPrior):
             a scale belongs to one or two entries. Their step sizes have to satisfy
             :math:`\sqrt h \lesssim \epsilon \sigma`.
     """
-
-    scale: Scale = eqx.field(static=True, default="fan_in")
-    local: bool = eqx.field(static=True, default=False)
-    least_scale: float = eqx.field(static=True, default=0.0, converter=_least_scale)
-
-    def __check_init__(self):
-        check_scale(self.scale, "Horseshoe")
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """Compute the marginal log density, in at least single precision: half-precision sums overflow."""
@@ -116,16 +132,8 @@ class Horseshoe(AbstractPrior):
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
         return HierarchicalHorseshoe(self.scale, self.local, self.least_scale).sample(key, like)[0]
 
-    def least_temperature(self, num_entries: int) -> float:
-        """See :meth:`HierarchicalHorseshoe.least_temperature`."""
-        return HierarchicalHorseshoe(self.scale, self.local).least_temperature(num_entries)
 
-    def has_kicks(self, num_entries: int) -> bool:
-        """See :meth:`HierarchicalHorseshoe.has_kicks`."""
-        return HierarchicalHorseshoe(self.scale, self.local, self.least_scale).has_kicks(num_entries)
-
-
-class HierarchicalHorseshoe(AbstractHierarchicalPrior):
+class HierarchicalHorseshoe(_WithScales, AbstractHierarchicalPrior):
     r"""The horseshoe with its scales as parameters.
 
     Args:
@@ -133,13 +141,6 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
         local: One half-Cauchy scale for each entry instead of one for the whole array.
         least_scale: As for :class:`Horseshoe`.
     """
-
-    scale: Scale = eqx.field(static=True, default="fan_in")
-    local: bool = eqx.field(static=True, default=False)
-    least_scale: float = eqx.field(static=True, default=0.0, converter=_least_scale)
-
-    def __check_init__(self):
-        check_scale(self.scale, "HierarchicalHorseshoe")
 
     def initial_scales(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """Return scale parameters at which all scales are 1."""
@@ -182,18 +183,6 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
 
         start = (jnp.zeros((), jnp.int32), jnp.ones(shape, dtype), jnp.ones(shape, bool))
         return jax.lax.while_loop(lambda carry: carry[2].any(), draw, start)[1]
-
-    def least_temperature(self, num_entries: int) -> float:
-        """Return the highest temperature at which an array of this many entries collapses to zero.
-
-        Up to that temperature the tempered density is not integrable at the pole; with a least scale the density is
-        bounded, but nearly all mass is next to zero.
-        """
-        return 0.0 if self.local else 1.0 - 1.0 / num_entries
-
-    def has_kicks(self, num_entries: int) -> bool:
-        """Whether samplers without an acceptance test have Cauchy tails, for an array of this many entries."""
-        return self.least_scale == 0 and (self.local or num_entries <= 2)
 
 
 def _log_share(least_scale: float) -> float:

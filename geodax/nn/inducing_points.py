@@ -56,12 +56,7 @@ class InducingPointGP(AbstractLocal):
     log_amplitude: Scalar
 
     def __init__(
-        self,
-        inducing: Any,
-        *,
-        covariance: str = "diagonal",
-        lengthscale: float = 1.0,
-        amplitude: float = 1.0,
+        self, inducing: Any, *, covariance: str = "diagonal", lengthscale: float = 1.0, amplitude: float = 1.0
     ):
         """See the class.
 

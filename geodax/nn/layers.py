@@ -177,11 +177,7 @@ class LowRankLinear(AbstractStructured):
 
     def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
         """Return the priors: uniform factors and the singular values of a Gaussian matrix."""
-        return {
-            "left": Haar(),
-            "right": Haar(),
-            "log_gaps": SingularValues(self.out_features, self.in_features),
-        }
+        return {"left": Haar(), "right": Haar(), "log_gaps": SingularValues(self.out_features, self.in_features)}
 
 
 class BottleneckLinear(eqx.Module):

@@ -107,13 +107,13 @@ class AbstractLikelihood(eqx.Module):
         """The function ``(position, x) -> outputs``."""
 
     @property
-    @abc.abstractmethod
     def has_parameter(self) -> bool:
-        """Whether positions must be a :class:`WithNoise`."""
+        """Whether positions must be a :class:`WithNoise`; by default not."""
+        return False
 
-    @abc.abstractmethod
     def num_outputs(self, num_targets: int) -> int:
-        """Return the number of outputs that the network needs for so many targets of an example."""
+        """Return the number of outputs that the network needs for so many targets of an example; by default as many."""
+        return num_targets
 
     @abc.abstractmethod
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
@@ -179,9 +179,6 @@ class GaussianLikelihood(AbstractNormalLikelihood):
     @property
     def has_parameter(self) -> bool:
         return self.noise is None
-
-    def num_outputs(self, num_targets: int) -> int:
-        return num_targets
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return means and logarithms of standard deviations."""

@@ -69,8 +69,7 @@ class MLP(eqx.Module):
         else:
             (out_features,) = check_sizes("MLP", out_features=out_features)
         rank = checked_rank("MLP", rank)
-        if not callable(activation):
-            raise TypeError(f"MLP: activation must be a function, found {_checks.described(activation)}.")
+        _checks.function("MLP", "activation", activation)
         key, dtype = _checks.random_key("MLP", key), _checks.real_dtype("MLP", dtype)
         ranks = rank if isinstance(rank, tuple) else (rank,) * len(widths)
         if len(ranks) != len(widths):

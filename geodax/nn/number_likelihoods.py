@@ -45,10 +45,6 @@ class HeteroscedasticLikelihood(AbstractNormalLikelihood):
 
     apply: Apply = eqx.field(static=True, default=apply_network)
 
-    @property
-    def has_parameter(self) -> bool:
-        return False
-
     def num_outputs(self, num_targets: int) -> int:
         return 2 * num_targets
 
@@ -87,9 +83,6 @@ class StudentTLikelihood(AbstractLikelihood):
     def has_parameter(self) -> bool:
         return self.noise is None
 
-    def num_outputs(self, num_targets: int) -> int:
-        return num_targets
-
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return locations and logarithms of scales."""
         require_one_parameter("StudentTLikelihood", "noise", self.noise, position)
@@ -127,13 +120,6 @@ class PoissonLikelihood(AbstractLikelihood):
 
     def __check_init__(self):
         _require_rate("PoissonLikelihood", self.base_rate)
-
-    @property
-    def has_parameter(self) -> bool:
-        return False
-
-    def num_outputs(self, num_targets: int) -> int:
-        return num_targets
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return logarithms of means."""
@@ -179,9 +165,6 @@ class NegativeBinomialLikelihood(AbstractLikelihood):
     def has_parameter(self) -> bool:
         return self.dispersion is None
 
-    def num_outputs(self, num_targets: int) -> int:
-        return num_targets
-
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return logarithms of means and of dispersions."""
         require_one_parameter("NegativeBinomialLikelihood", "dispersion", self.dispersion, position)
@@ -223,15 +206,8 @@ class CustomLikelihood(AbstractLikelihood):
     apply: Apply = eqx.field(static=True, default=apply_network)
 
     def __check_init__(self):
-        if not callable(self.log_density_fn):
-            raise TypeError(
-                "CustomLikelihood: log_density_fn must be a function (outputs, target) -> log density, found "
-                f"{_checks.described(self.log_density_fn)}."
-            )
-
-    @property
-    def has_parameter(self) -> bool:
-        return False
+        kind = "a function (outputs, target) -> log density"
+        _checks.function("CustomLikelihood", "log_density_fn", self.log_density_fn, kind)
 
     def num_outputs(self, num_targets: int) -> int:
         return num_targets if self.outputs_per_example is None else self.outputs_per_example

@@ -53,13 +53,7 @@ class ScalarInput(AbstractStandIn):
 
 
 def variational(
-    network: PyTree,
-    inference: str,
-    *,
-    key: PRNGKey,
-    priors: Priors | None = None,
-    local: bool = True,
-    **options: Any,
+    network: PyTree, inference: str, *, key: PRNGKey, priors: Priors | None = None, local: bool = True, **options: Any
 ) -> Any:
     """Return a copy of a network with variational layers in place of its dense and convolution layers.
 

@@ -36,12 +36,7 @@ __all__ = [
 
 
 def predict_classes(
-    draws: Draws,
-    like: Position,
-    x: PyTree,
-    *,
-    apply: Callable[[Position, PyTree], Any] = apply_network,
-    **options: Any,
+    draws: Draws, like: Position, x: PyTree, *, apply: Callable[[Position, PyTree], Any] = apply_network, **options: Any
 ) -> ClassPredictions:
     """Predict classes with the ensemble of a run's draws.
 
@@ -148,12 +143,7 @@ def predict_distribution(
 
 
 def log_score(
-    draws: Draws,
-    like: Position,
-    batch: PyTree,
-    *,
-    likelihood: Callable[[Position, PyTree], Any],
-    **options: Any,
+    draws: Draws, like: Position, batch: PyTree, *, likelihood: Callable[[Position, PyTree], Any], **options: Any
 ) -> Float[np.ndarray, " examples"]:
     """Compute the log of each example's likelihood, averaged over the draws, with any likelihood.
 

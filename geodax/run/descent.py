@@ -12,7 +12,7 @@ from geodax.data.parts import gradients_over_parts, mean_over_parts, own_example
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.sgmcmc.precision import scalar_dtype
 from geodax.sgmcmc.schedules import cyclical
-from geodax.vi.optimizers import Optimizer, Transformation, adam, rounded, update_function
+from geodax.vi.optimizers import Transformation, adam, require_optimizer, rounded, update_function
 
 _LEARNING_RATE = 0.1  # relative
 _LEAST_SCALE = 0.01
@@ -71,16 +71,10 @@ def descent(
     """
     if optimizer is None:
         optimizer = _relative(adam(cyclical(_LEARNING_RATE, num_iterations=num_steps)))
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(
-            f"{owner}: the optimizer must have functions init and update, as optax's have, found "
-            f"{_checks.described(optimizer)}."
-        )
+    require_optimizer(owner, optimizer)
     for name, function in (("objective", maximized), ("score", score)):
-        if function is not None and not callable(function):
-            raise TypeError(
-                f"{owner}: {name} must be a function (position, batch) -> scalar, found {_checks.described(function)}."
-            )
+        if function is not None:
+            _checks.function(owner, name, function, "a function (position, batch) -> scalar")
     score_every = _checks.whole(owner, "score_every", score_every, least=1)
     if score is not None and score_every > num_steps:
         raise ValueError(

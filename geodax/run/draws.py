@@ -316,10 +316,7 @@ def to_datatree(
     datasets, dimensions = {}, dimensions or {}
     for group, variables in groups.items():
         data = {
-            name: (
-                dimensions.get(f"{group}/{name}") or dimension_names(name, values.ndim - 2),
-                lazy(values),
-            )
+            name: (dimensions.get(f"{group}/{name}") or dimension_names(name, values.ndim - 2), lazy(values))
             for name, values in variables.items()
         }
         lengths = {values.shape[:2] for values in variables.values()}

@@ -142,11 +142,7 @@ def _optimization(
         raise TypeError(f"train_ensemble: posterior must be a gx.Posterior, found {_checks.described(posterior)}.")
     maximized: Any = posterior.logdensity if objective is None else objective
     num_data = posterior.num_data
-    if objective is not None and not callable(objective):
-        raise TypeError(
-            "train_ensemble: objective must be a function (position, batch) -> scalar, found "
-            f"{_checks.described(objective)}."
-        )
+    _checks.function("train_ensemble", "objective", maximized, "a function (position, batch) -> scalar")
     training = descent(
         "train_ensemble",
         lambda position, batch: maximized(position, batch) / num_data,
@@ -181,9 +177,6 @@ def _optimization(
         num_batches=1,
         num_data=num_data,
         description=Description(
-            tuple(settings.items()),
-            tuple(densities),
-            owner="train_ensemble",
-            log_likelihood=posterior.log_likelihood,
+            tuple(settings.items()), tuple(densities), owner="train_ensemble", log_likelihood=posterior.log_likelihood
         ),
     )

@@ -160,9 +160,7 @@ def fit(
         raise ValueError("vi.fit: patience needs validation data to look at; give validation=(x, y).")
     window = max(1, num_steps // _NUM_WINDOWS) if window is None else window
     key = _checks.random_key("vi.fit", key)
-    if not callable(log_likelihood):
-        found = _checks.described(log_likelihood)
-        raise TypeError(f"vi.fit: log_likelihood must be a function of position and batch, found {found}.")
+    _checks.function("vi.fit", "log_likelihood", log_likelihood, "a function of position and batch")
     _checks.number("vi.fit", "checkpoint_seconds", checkpoint_seconds, least=0.0)
     feed = make_step_feed(data, batch_size, num_data)
     num_data = feed.num_data
@@ -210,15 +208,7 @@ def fit(
         return first_carry(network, state, -(-num_steps // window), validation is not None)
 
     axes = () if mesh is None else tuple(name for name in (CHAIN_AXIS, DATA_AXIS) if mesh.shape.get(name, 1) > 1)
-    advance, close = build(
-        algorithm,
-        log_likelihood,
-        feed.draw,
-        num_data,
-        validation is not None,
-        axes,
-        split,
-    )
+    advance, close = build(algorithm, log_likelihood, feed.draw, num_data, validation is not None, axes, split)
     held_out = () if validation is None else _like_data(validation, feed.batch)
     put_carry = functools.partial(put_everywhere, mesh=mesh) if split is None else split.placed
     run = Run(carry_at(network, state), num_steps)

@@ -22,15 +22,7 @@ from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import Batches, Stream
 from geodax.run import hosts
-from geodax.run.advance import (
-    MANY_CHAINS,
-    Sampler,
-    bound,
-    build_advance,
-    chain_method_of,
-    description_of,
-    steps_of,
-)
+from geodax.run.advance import MANY_CHAINS, Sampler, bound, build_advance, chain_method_of, description_of, steps_of
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of
 from geodax.run.driver import Checkpoints, drive
 from geodax.run.failures import cause_of
@@ -376,8 +368,8 @@ def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: A
                 f"sample: the algorithm must have functions init and step, as gx.nuts(logdensity_fn) has, found "
                 f"{_checks.described(algorithm)}."
             )
-    if keep is not None and not callable(keep):
-        raise TypeError(f"sample: keep must be a function of a position, found {_checks.described(keep)}.")
+    if keep is not None:
+        _checks.function("sample", "keep", keep, "a function of a position")
     _checks.number("sample", "checkpoint_seconds", checkpoint_seconds, least=0.0)
     if not callable(progress) and not isinstance(progress, bool):
         raise TypeError(f"sample: progress must be True, False or a function, found {_checks.described(progress)}.")

@@ -70,12 +70,7 @@ def device_mesh(
 
 
 def as_mesh(
-    owner: str,
-    num_chains: int,
-    devices: Devices,
-    batch_size: int | None,
-    what: str = "chains",
-    is_split: bool = False,
+    owner: str, num_chains: int, devices: Devices, batch_size: int | None, what: str = "chains", is_split: bool = False
 ) -> Mesh | None:
     """Return the mesh of a run, or None for only the default device.
 

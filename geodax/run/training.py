@@ -137,7 +137,6 @@ def train_first(
     return algorithm._replace(
         adapt=adapt,
         description=description._replace(
-            settings=(*description.settings, *settings.items()),
-            densities=(*description.densities, *compared_too),
+            settings=(*description.settings, *settings.items()), densities=(*description.densities, *compared_too)
         ),
     )

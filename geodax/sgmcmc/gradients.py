@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, Scalar
 from geodax.data.parts import (
     DATA_AXIS,
@@ -139,11 +139,8 @@ class Target(NamedTuple):
 
 def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Perturbation | None) -> Target:
     """Convert a posterior or log density to a target; raises TypeError if an argument is not a function."""
-    if perturb_gradient is not None and not callable(perturb_gradient):
-        raise TypeError(
-            f"{name}: perturb_gradient must be a function (key, gradient) -> gradient, found a "
-            f"{type(perturb_gradient).__name__}."
-        )
+    if perturb_gradient is not None:
+        _checks.function(name, "perturb_gradient", perturb_gradient, "a function (key, gradient) -> gradient")
     if isinstance(posterior, Posterior):
         control, controlled = None, posterior.log_likelihood
         if isinstance(controlled, Controlled):

@@ -5,7 +5,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from geodax._types import Description, LogDensity, Position, PyTree, Scalar
+from geodax._types import Adaptation, Description, LogDensity, Position, PyTree, SamplingAlgorithm, Scalar
+from geodax.geometry.manifolds import AbstractManifold
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Target
 
@@ -15,13 +16,30 @@ def as_setting(value: Any) -> Any:
     return value if value is None or callable(value) else float(value)
 
 
-def described(
-    settings: Mapping[str, Any], posterior: Posterior | LogDensity, target: Target, num_waiting: int = 0
-) -> Description:
-    """Describe a sampler by its settings and its target, as :func:`_named_densities`."""
+def algorithm_of(
+    init: Callable[..., Any],
+    step: Callable[..., Any],
+    adapt: Callable[..., Adaptation],
+    settings: Mapping[str, Any],
+    posterior: Posterior | LogDensity,
+    target: Target,
+    *,
+    manifold: AbstractManifold,
+    num_batches: int = 1,
+    num_waiting: int = 0,
+) -> SamplingAlgorithm:
+    """Make a sampler of its functions, with its settings by name; it adapts without a step size."""
     densities = _named_densities(posterior, target)
     log_likelihood = posterior.log_likelihood if isinstance(posterior, Posterior) else None
-    return Description(tuple(settings.items()), densities, num_waiting, log_likelihood=log_likelihood)
+    return SamplingAlgorithm(
+        init,
+        step,
+        adapt if settings["step_size"] is None else None,
+        manifold,
+        num_batches=num_batches if target.needs_batch else 0,
+        num_data=target.num_data if target.needs_batch else 0,
+        description=Description(tuple(settings.items()), densities, num_waiting, log_likelihood=log_likelihood),
+    )
 
 
 def _named_densities(

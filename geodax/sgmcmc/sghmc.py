@@ -76,7 +76,7 @@ from geodax.sgmcmc.metrics import AbstractMetric, Frozen, Identity
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
-from geodax.sgmcmc.settings import as_setting, described
+from geodax.sgmcmc.settings import algorithm_of, as_setting
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
 from geodax.sgmcmc.underdamped import free_motion, move_freely
 
@@ -172,8 +172,7 @@ def sghmc(
         raise ValueError(f"sghmc: friction must lie in (0, 1], found {friction!r}.")
     largest = None if clip_norm is None else as_number("sghmc", "clip_norm", clip_norm)
     gradient_variance = as_number("sghmc", "gradient_noise", gradient_noise, least=0.0) ** 2
-    if ordering not in _ORDERINGS:
-        raise ValueError(f"sghmc: ordering must be one of {list(_ORDERINGS)}, found {ordering!r}.")
+    _checks.chosen("sghmc", "ordering", ordering, _ORDERINGS)
     num_inner_steps = _checks.whole("sghmc", "num_inner_steps", num_inner_steps)
     renormalize_every = _checks.whole("sghmc", "renormalize_every", renormalize_every)
     if metric is not None and gradient_variance:
@@ -324,8 +323,6 @@ def sghmc(
             return remove((position, momentum))
         return when(iteration % num_iterations == 0, remove, (position, momentum))
 
-    num_batches = num_inner_steps if target.needs_batch else 0
-
     def adapt(num_warmup: int, cycle: Cycle | None = None) -> Adaptation:
         cycle = None if resample_momentum else cycle
         left = 0.0 if cycle is None else (cycle.num_batches + 1) * min(cycle.num_batches / 12, 1 / (3 * friction))
@@ -363,15 +360,8 @@ def sghmc(
         "renormalize_every": renormalize_every,
         "metric_warmup": num_waiting,
     }
-    return SamplingAlgorithm(
-        init,
-        step,
-        adapt=adapt if step_size is None else None,
-        manifold=manifold,
-        num_batches=num_batches,
-        num_data=target.num_data if target.needs_batch else 0,
-        description=described(settings, posterior, first_batch, num_waiting),
-    )
+    facts = {"manifold": manifold, "num_batches": num_inner_steps, "num_waiting": num_waiting}
+    return algorithm_of(init, step, adapt, settings, posterior, first_batch, **facts)
 
 
 def _check_metric(metric: Any) -> None:

@@ -51,7 +51,7 @@ from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
-from geodax.sgmcmc.settings import as_setting, described
+from geodax.sgmcmc.settings import algorithm_of, as_setting
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
 
 
@@ -179,12 +179,4 @@ def sgnht(
         "temperature": temperature,
         "rate": rate,
     }
-    return SamplingAlgorithm(
-        init,
-        step,
-        adapt=adapt if step_size is None else None,
-        manifold=manifold,
-        num_batches=1 if target.needs_batch else 0,
-        num_data=target.num_data if target.needs_batch else 0,
-        description=described(settings, posterior, target),
-    )
+    return algorithm_of(init, step, adapt, settings, posterior, target, manifold=manifold)

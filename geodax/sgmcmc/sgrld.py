@@ -46,7 +46,7 @@ from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
 from geodax.sgmcmc.metrics.base import require_real
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
-from geodax.sgmcmc.settings import as_setting, described
+from geodax.sgmcmc.settings import algorithm_of, as_setting
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
 
 
@@ -105,7 +105,7 @@ def sgrld(
     metric = Identity() if metric is None else metric
     if not isinstance(metric, AbstractMetric):
         raise TypeError(
-            f"sgrld: metric must be one of gx.metrics, such as gx.metrics.Monge(), found {_described(metric)}."
+            f"sgrld: metric must be one of gx.metrics, such as gx.metrics.Monge(), found {_checks.described(metric)}."
         )
     target = as_target("sgrld", posterior, perturb_gradient)
     step_sizes = as_schedule("sgrld", "step_size", step_size)
@@ -178,7 +178,6 @@ def sgrld(
 
         return curvature_adaptation(target, Mass(metric, space, target.num_data), step_size, temperatures, num_warmup)
 
-    num_batches = 1 if target.needs_batch else 0
     settings = {
         "sampler": "sgrld",
         "metric": metric,
@@ -188,16 +187,4 @@ def sgrld(
         "metric_warmup": num_waiting,
         "perturb_gradient": perturb_gradient is not None,
     }
-    return SamplingAlgorithm(
-        init,
-        step,
-        adapt=adapt if step_size is None else None,
-        manifold=space,
-        num_batches=num_batches,
-        num_data=target.num_data if target.needs_batch else 0,
-        description=described(settings, posterior, target, num_waiting),
-    )
-
-
-def _described(value: Any) -> str:
-    return f"the class {value.__name__} itself" if isinstance(value, type) else f"a {type(value).__name__}"
+    return algorithm_of(init, step, adapt, settings, posterior, target, manifold=space, num_waiting=num_waiting)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 # implemented in a layer above, and exposed here
-__getattr__ = names_from(__name__, dict.fromkeys(("Fit", "History", "fit"), ".run.fit"))
+__getattr__ = names_from(__name__, {".run.fit": ("Fit", "History", "fit")})
 
 
 __all__ = [

@@ -23,7 +23,7 @@ from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, Part, gradient_and_aux, gradients_over_parts
 from geodax.posterior import Posterior
 from geodax.vi.modules import draw, require_network, total_kl
-from geodax.vi.optimizers import Optimizer, rounded, update_function
+from geodax.vi.optimizers import Optimizer, require_optimizer, rounded, update_function
 from geodax.vi.positions import require_free
 
 
@@ -162,14 +162,9 @@ def ascent(
     require_free("ascent", network)
     num_samples = _checks.whole("ascent", "num_samples", num_samples)
     kl_warmup = _checks.whole("ascent", "kl_warmup", kl_warmup, least=0)
-    for name in ("init", "update"):
-        if not callable(getattr(optimizer, name, None)):
-            found = _checks.described(optimizer)
-            raise TypeError(
-                f"ascent: the optimizer must have functions init and update, as optax's have, found {found}."
-            )
-    if log_prior is not None and not callable(log_prior):
-        raise TypeError(f"ascent: log_prior must be a function, found {_checks.described(log_prior)}.")
+    require_optimizer("ascent", optimizer)
+    if log_prior is not None:
+        _checks.function("ascent", "log_prior", log_prior)
     params, rest = eqx.partition(network, eqx.is_inexact_array)
     if not jax.tree.leaves(params):
         raise TypeError(f"ascent: expected a network with arrays to fit, found {_checks.described(network)}.")

@@ -68,6 +68,12 @@ class AbstractFamily(eqx.Module):
 class AbstractGaussian(AbstractFamily):
     """A multivariate normal distribution."""
 
+    mean: eqx.AbstractVar[Float[Array, "*batch D"]]
+
+    @property
+    def location(self) -> Float[Array, "*batch D"]:
+        return self.mean
+
     @abc.abstractmethod
     def covariance(self) -> Float[Array, "*batch D D"]:
         """Return the covariance matrix."""
@@ -87,10 +93,6 @@ class DiagonalGaussian(AbstractGaussian):
 
     mean: Float[Array, "*batch D"]
     log_scale: Float[Array, "*batch D"]
-
-    @property
-    def location(self) -> Float[Array, "*batch D"]:
-        return self.mean
 
     def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
         return self.mean + jnp.exp(self.log_scale) * normal(key, self.mean.shape, self.mean.dtype)
@@ -126,10 +128,6 @@ class FullGaussian(AbstractGaussian):
     log_diagonal: Float[Array, "*batch D"]
     lower: Float[Array, "*batch D D"]
 
-    @property
-    def location(self) -> Float[Array, "*batch D"]:
-        return self.mean
-
     def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
         noise = normal(key, self.mean.shape, self.mean.dtype)
         return self.mean + (self.root() @ noise[..., None])[..., 0]
@@ -163,10 +161,6 @@ class LowRankGaussian(AbstractGaussian):
     mean: Float[Array, "*batch D"]
     log_scale: Float[Array, "*batch D"]
     factor: Float[Array, "*batch D r"]
-
-    @property
-    def location(self) -> Float[Array, "*batch D"]:
-        return self.mean
 
     def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
         key_own, key_shared = jax.random.split(key)

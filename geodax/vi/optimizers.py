@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, PyTree, Scalar, Schedule
 
 
@@ -34,6 +34,15 @@ class Optimizer(Protocol):
     def update(self) -> Any:
         """``(gradients, state, params) -> (updates, state)``; updates are added to the parameters."""
         ...
+
+
+def require_optimizer(owner: str, optimizer: Any) -> None:
+    """Raise TypeError unless it has functions ``init`` and ``update``."""
+    if not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
+        raise TypeError(
+            f"{owner}: the optimizer must have functions init and update, as optax's have, found "
+            f"{_checks.described(optimizer)}."
+        )
 
 
 class Transformation(NamedTuple):

@@ -196,9 +196,8 @@ class GaussianOver(AbstractWhole):
             self.family = _family(uncertain, covariance, scale, rank)
         self.free = tuple(leaf for leaf, point in zip(leaves, is_point, strict=True) if point)
         self.layout = tuple((leaf.shape, point) for leaf, point in zip(leaves, is_point, strict=True))
-        if log_prior is not None and not callable(log_prior):
-            found = _checks.described(log_prior)
-            raise TypeError(f"GaussianOver: log_prior must be a function of the position, found {found}.")
+        if log_prior is not None:
+            _checks.function("GaussianOver", "log_prior", log_prior, "a function of the position")
         if log_prior is not None and prior_variance != 1.0:
             raise ValueError("GaussianOver: give one of log_prior and prior_variance.")
         self.log_prior = log_prior

@@ -28,7 +28,7 @@ from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree, Schedule
 from geodax.data.parts import gradients_over_parts, own_examples, scattered, whole
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
-from geodax.vi.ivon import mean_and_gradient
+from geodax.vi.ivon import mean_and_gradient, schedule_of
 from geodax.vi.positions import NOISE, GaussianOver, same_positions
 
 
@@ -88,7 +88,7 @@ def vogn(
     num_data = _checks.whole("vogn", "num_data", num_data)
     require_same = same_positions("vogn", network)
     template = GaussianOver(network, prior_variance=prior_variance, points=points)
-    delta = 1.0 / (num_data * prior_variance)
+    delta, rates = 1.0 / (num_data * prior_variance), schedule_of(learning_rate)
 
     def init(network: PyTree) -> NaturalState:
         require_same(network)
@@ -126,9 +126,7 @@ def vogn(
         first, square = q.arranged(gradient), q.arranged(square)
         first = jax.tree.map(lambda g: -g, first)
         count = state.count + 1
-        rate = jnp.asarray(
-            learning_rate(iteration) if callable(learning_rate) else learning_rate, _tree.real_dtype(state.mean)
-        )
+        rate = rates(iteration)
 
         def moved(position, average, curvature, gradient, squared, prior):
             average = beta1 * average + (1.0 - beta1) * (gradient + prior * position)

@@ -2,4 +2,4 @@
 
 from geodax._lazy import names_from
 
-__getattr__ = names_from(__name__, {"Diagnosis": "diagnosis", "diagnose": "diagnosis", "write_report": "sections"})
+__getattr__ = names_from(__name__, {"diagnosis": ("Diagnosis", "diagnose"), "sections": ("write_report",)})

@@ -84,11 +84,7 @@ def unconstrain(logdensity_fn: LogDensity, transforms: PyTree) -> Unconstrained:
     Raises:
         TypeError: If the density is not a function, or a node of the tree is not a transform.
     """
-    if not callable(logdensity_fn):
-        raise TypeError(
-            "unconstrain: logdensity_fn must be a function from a position to a scalar, found "
-            f"{type(logdensity_fn).__name__}."
-        )
+    _checks.function("unconstrain", "logdensity_fn", logdensity_fn, "a function from a position to a scalar")
     _checks.tree("unconstrain", "transforms", transforms)
     for node in jax.tree.leaves(transforms, is_leaf=_is_node):
         if not _is_node(node):

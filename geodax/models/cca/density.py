@@ -36,6 +36,10 @@ from jaxtyping import Bool, Float, Int
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import adjoint, cholesky, solve_accretive_and_log_det, solve_lower
 
+Values = Float[Array, "m n"]
+Places = Int[Array, " m"]
+Mask = Bool[Array, "m n"]
+
 
 class CCAParameters(NamedTuple):
     """Parameters of all groups, or draws of them with leading axes.
@@ -160,9 +164,7 @@ class RowPosterior(NamedTuple):
     log_density: Float[Array, " m"]
 
 
-def row_posterior(
-    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[Array, "m n"]
-) -> RowPosterior:
+def row_posterior(theta: CCAParameters, rows: Values, groups: Places, is_observed: Mask) -> RowPosterior:
     """Compute scores and marginal log density of each standardised row, for parameters without leading axes.
 
     Unobserved cells may hold any finite values; ``groups`` has the index of each row's group.
@@ -181,44 +183,30 @@ def row_posterior(
     return RowPosterior(mean, factor, -0.5 * (log_determinant + form))
 
 
-def latent_mean(
-    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[Array, "m n"]
-) -> Float[Array, "m r"]:
+def latent_mean(theta: CCAParameters, rows: Values, groups: Places, is_observed: Mask) -> Float[Array, "m r"]:
     """Compute expected latent variables given the observed columns; arguments as for :func:`row_posterior`."""
     return row_posterior(theta, rows, groups, is_observed).score_mean
 
 
-def row_log_density(
-    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[Array, "m n"]
-) -> Float[Array, " m"]:
+def row_log_density(theta: CCAParameters, rows: Values, groups: Places, is_observed: Mask) -> Float[Array, " m"]:
     """Compute the log density of the observed columns of each row; arguments as for :func:`row_posterior`."""
     return row_posterior(theta, rows, groups, is_observed).log_density
 
 
-def conditional_mean(
-    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[Array, "m n"]
-) -> Float[Array, "m n"]:
+def conditional_mean(theta: CCAParameters, rows: Values, groups: Places, is_observed: Mask) -> Float[Array, "m n"]:
     """Compute noise-free expected values of all columns given the observed ones; as :func:`row_posterior`."""
     scores = latent_mean(theta, rows, groups, is_observed)
     return means(theta)[groups] + jnp.einsum("mnr,mr->mn", loadings(theta)[groups], scores)
 
 
-def conditional_deviation(
-    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[Array, "m n"]
-) -> Float[Array, "m n"]:
+def conditional_deviation(theta: CCAParameters, rows: Values, groups: Places, is_observed: Mask) -> Float[Array, "m n"]:
     """Compute standard deviations of all columns given the observed ones, with noise; as :func:`row_posterior`."""
     factor = row_posterior(theta, rows, groups, is_observed).score_factor
     root = solve_lower(factor, jnp.swapaxes(loadings(theta)[groups], -1, -2))
     return jnp.sqrt(jnp.sum(root**2, axis=-2) + noise_variance(theta)[groups])
 
 
-def draw_rows(
-    key: PRNGKey,
-    theta: CCAParameters,
-    rows: Float[Array, "m n"],
-    groups: Int[Array, " m"],
-    is_observed: Bool[Array, "m n"],
-) -> Float[Array, "m n"]:
+def draw_rows(key: PRNGKey, theta: CCAParameters, rows: Values, groups: Places, is_observed: Mask) -> Values:
     """Draw all columns given the observed ones, with noise; with none observed, rows of the model."""
     key_score, key_noise = jax.random.split(key)
     given = row_posterior(theta, rows, groups, is_observed)

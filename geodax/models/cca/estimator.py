@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax._wording import argument
-from geodax.mcmc.nuts import nuts
 from geodax.models.cca import density
 from geodax.models.cca import pooling as cca_pooling
 from geodax.models.cca.density import CCAParameters
@@ -29,11 +28,10 @@ from geodax.models.cca.options import CCAOptions
 from geodax.models.cca.pooling import CCAPrior
 from geodax.models.cca.signs import Frames, with_identified
 from geodax.models.missing import fill_missing
-from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.options import require_positive, sampled, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_rows, pooled, require_count
 from geodax.models.principal_axes import num_directions
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
-from geodax.run.sample import sample
 
 _OWNER = "HierarchicalCCA"
 _LEAST_ROWS = 3  # of a group
@@ -96,18 +94,14 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         seed = seed_of("HierarchicalCCA", self.random_state)
         with jax.enable_x64(True):
             shape = cca_pooling.layout(len(self.groups_), self.reference_)
-            algorithm = nuts(
-                cca_pooling.log_density(data, shape, prior),
-                manifold=cca_pooling.manifold(pooling),
-                target_acceptance_rate=self.target_acceptance_rate,
-            )
-            posterior = sample(
-                jax.random.key(seed),
-                algorithm,
-                lambda key: cca_pooling.starting_point(key, filled, estimate, pooling),
-                keep=lambda position: cca_pooling.kept(position, shape),
-                **run_options(self),
-            )
+        posterior = sampled(
+            self,
+            seed,
+            cca_pooling.log_density(data, shape, prior),
+            lambda key: cca_pooling.starting_point(key, filled, estimate, pooling),
+            manifold=cca_pooling.manifold(pooling),
+            keep=lambda position: cca_pooling.kept(position, shape),
+        )
         self.posterior_ = with_identified(posterior, self.reference_)
         return self
 

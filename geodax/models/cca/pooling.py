@@ -41,6 +41,7 @@ from jaxtyping import Float
 
 from geodax import _checks
 from geodax._types import Array, LogDensity, Position, PRNGKey
+from geodax.diagnostics.subspaces import with_positive_largest_entry
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -205,15 +206,12 @@ def from_moments(covariance: Float[np.ndarray, "n n"], n_1: int, sizes: tuple[in
         k = own[v]
         rest = values[: max(1, len(values) - k - q)]
         noise_variance = max(float(rest.mean()), 0.02)
-        frames[f"own_{v + 1}"] = vectors[:, ::-1][:, :k]
+        frames[f"own_{v + 1}"] = with_positive_largest_entry(vectors[:, ::-1][:, :k])
         scales[f"own_scale_{v + 1}"] = np.sqrt(np.maximum(values[::-1][:k] - noise_variance, 0.05))
         scales[f"shared_scale_{v + 1}"] = np.sqrt(shared_variance)
         scales[f"noise_{v + 1}"] = np.sqrt(noise_variance)
-    sign = np.sign(np.take_along_axis(both := np.concatenate(shared), np.abs(both).argmax(axis=0)[None], axis=0))
-    frames |= {"shared_1": shared[0] * sign, "shared_2": shared[1] * sign}
-    for name in ("own_1", "own_2"):
-        largest = np.abs(frames[name]).argmax(axis=0)[None]
-        frames[name] = frames[name] * np.sign(np.take_along_axis(frames[name], largest, axis=0))
+    both = with_positive_largest_entry(np.concatenate(shared))
+    frames |= {"shared_1": both[:n_1], "shared_2": both[n_1:]}
     return Estimate(Frames(**frames), scales)
 
 

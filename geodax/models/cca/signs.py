@@ -81,25 +81,25 @@ def with_identified(posterior: Any, reference: Frames) -> Any:
 
 def matched_frames(draws: Frames, reference: Frames) -> Frames:
     """Align draws of single matrices, such as the common ones, to the order and signs of a reference."""
-    order, signs = match(_both(draws), _both(reference))
-    shared = [_arranged(frame, order) * signs[..., None, :] for frame in draws[:2]]
-    own = []
-    for frame, target in zip(draws[2:], reference[2:], strict=True):
-        order, signs = match(frame, target)
-        own.append(_arranged(frame, order) * signs[..., None, :])
-    return Frames(*shared, *own)
+    matches = _matches(draws, reference)
+    return Frames(
+        *(_arranged(f, order) * signs[..., None, :] for f, (order, signs) in zip(draws, matches, strict=True))
+    )
 
 
 def _matched(draws: CCAParameters, targets: Frames) -> CCAParameters:
     frames = Frames(*(np.asarray(getattr(draws, name)) for name in FRAMES))
-    changes = dict(zip(FRAMES, matched_frames(frames, targets), strict=True))
-    order = {"shared": match(_both(frames), _both(targets))[0]}
-    order |= {name: match(getattr(frames, name), getattr(targets, name))[0] for name in ("own_1", "own_2")}
-    for v in (1, 2):
-        for kind, places in (("shared", order["shared"]), ("own", order[f"own_{v}"])):
-            name = f"{kind}_scale_{v}"
-            changes[name] = np.take_along_axis(np.asarray(getattr(draws, name)), places, axis=-1)
+    changes = matched_frames(frames, targets)._asdict()
+    for frame, (order, _) in zip(FRAMES, _matches(frames, targets), strict=True):
+        name = frame.replace("_", "_scale_")
+        changes[name] = np.take_along_axis(np.asarray(getattr(draws, name)), order, axis=-1)
     return draws._replace(**changes)
+
+
+def _matches(frames: Frames, reference: Frames) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Order and signs of the columns of each matrix, which are the same for both shared ones."""
+    shared = match(_both(frames), _both(reference))
+    return [shared, shared, *map(match, frames[2:], reference[2:])]
 
 
 def _both(frames: Frames) -> np.ndarray:

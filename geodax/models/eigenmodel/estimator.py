@@ -1,6 +1,7 @@
 """The eigenmodel of a symmetric network, as a scikit-learn estimator."""
 
 import dataclasses
+import functools
 from typing import Any, cast
 
 import jax
@@ -16,15 +17,13 @@ from geodax._wording import argument
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
-from geodax.mcmc.nuts import nuts
 from geodax.models.eigenmodel import density
 from geodax.models.eigenmodel.density import EigenmodelParameters, EigenmodelPrior
 from geodax.models.eigenmodel.modes import EigenmodelMode, find_modes, starting_point
 from geodax.models.eigenmodel.options import EigenmodelOptions
-from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.options import require_positive, run_options, sampled, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
-from geodax.run.sample import sample
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -77,21 +76,11 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
         link = self._link()
         prior = self._prior()
         seed = seed_of("Eigenmodel", self.random_state)
-        options = run_options(self)  # checked before the search
+        run_options(self)  # checked before the search
         self.modes_ = find_modes(data, self.rank, link, prior)
-        with jax.enable_x64(True):
-            algorithm = nuts(
-                density.log_density(data, link, prior),
-                manifold=Product({"vectors": Stiefel()}),
-                target_acceptance_rate=self.target_acceptance_rate,
-            )
-            posterior = sample(
-                jax.random.key(seed),
-                algorithm,
-                lambda key: starting_point(key, self.modes_),
-                **options,
-            )
-        return self._take(posterior)
+        logdensity_fn, manifold = density.log_density(data, link, prior), Product({"vectors": Stiefel()})
+        start = functools.partial(starting_point, modes=self.modes_)
+        return self._take(sampled(self, seed, logdensity_fn, start, manifold=manifold))
 
     def find_modes(self, X: Any) -> list[EigenmodelMode]:
         """Search for the modes of the posterior, as :meth:`fit` does before sampling.

@@ -19,17 +19,18 @@ from geodax.models.factorization.options import FactorizationOptions
 from geodax.models.factorization.predictive import as_pairs, draws_at, names_of_columns, places
 from geodax.models.factorization.starts import SpectralStart
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
+from geodax.models.numbers import PredictsNumbers
 from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import require_count
 from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import moments
 from geodax.posterior import Posterior
-from geodax.predict.mixtures import Mixture, as_levels
+from geodax.predict.mixtures import Mixture
 from geodax.predict.numbers import NumberPredictions, numbers_from_means
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, BaseEstimator):
+class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, RegressorMixin, BaseEstimator):
     r"""Low-rank model of ratings of items by users, with user and item offsets, and noise.
 
     The matrix is :math:`U \mathrm{diag}(s) V^T` with orthonormal U and V, sampled on Stiefel manifolds by
@@ -153,19 +154,6 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         self.posterior_ = posterior
         return self
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Compute the posterior predictive mean of ratings.
-
-        Args:
-            X: A user and an item per row.
-            return_std: Whether to also return the standard deviation of the predictive distribution.
-
-        Returns:
-            The means, or means and standard deviations, in the units of the ratings.
-        """
-        found = self.predict_parts(X)
-        return (found.mean, np.sqrt(found.variance)) if return_std else found.mean
-
     def predict_parts(self, X: Any, y: Any = None) -> NumberPredictions:
         """Compute means, and variances with their decomposition.
 
@@ -196,23 +184,9 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         """
         return np.stack([mean for mean, _, _ in self._draws_at(X)])
 
-    def predict_quantiles(self, X: Any, levels: Any = (0.05, 0.95)) -> Float[np.ndarray, "levels rows"]:
-        """Compute quantiles of the posterior predictive distribution, exact for the draws used.
-
-        Args:
-            X: A user and an item per row.
-            levels: A sequence of probabilities from 0 to 1.
-
-        Returns:
-            One row of quantiles per level.
-
-        Raises:
-            TypeError: If ``levels`` is not a sequence of numbers.
-            ValueError: If a level is not between 0 and 1.
-        """
-        numbers = as_levels("LowRankFactorization.predict_quantiles", levels)
+    def _mixture(self, X: Any) -> Mixture:
         means, variances = zip(*((mean, extra + noise) for mean, extra, noise in self._draws_at(X)), strict=True)
-        return Mixture(Normal, (np.stack(means), np.sqrt(np.stack(variances)))).quantiles(numbers)
+        return Mixture(Normal, (np.stack(means), np.sqrt(np.stack(variances))))
 
     def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
         """Draw ratings from the posterior predictive distribution.
@@ -231,20 +205,6 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
                 for mean, extra, noise in self._draws_at(X)
             ]
         )
-
-    def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
-        """Compute the log posterior predictive density of each rating.
-
-        Args:
-            X: A user and an item per row.
-            y: Ratings.
-
-        Returns:
-            The log of the density averaged over the draws.
-        """
-        density = self.predict_parts(X, y).log_density
-        assert density is not None
-        return density
 
     def is_known(self, X: Any) -> np.ndarray:
         """Return whether the user and the item of each row were in the fit.

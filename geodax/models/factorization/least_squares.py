@@ -12,10 +12,11 @@ from scipy.sparse import coo_matrix
 
 from geodax.models.factorization.density import FactorizationForm
 
+Places = Int[np.ndarray, " N"]
+Ratings = Float[np.ndarray, " N"]
 PENALTIES = tuple(2.0 ** (k / 2) for k in range(-4, 13))
 """The penalties that are compared, for standardised ratings."""
 
-_NUM_SWEEPS = 30
 _NUM_SHORT_SWEEPS = 10  # to compare penalties
 _NUM_FOLDS = 10
 _MANY = 10_000  # ratings, with which one fold is enough
@@ -36,7 +37,7 @@ class LeastSquares(NamedTuple):
     penalty: float = 0.0
     error: float = 0.0
 
-    def predict(self, users: Int[np.ndarray, " N"], items: Int[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+    def predict(self, users: Places, items: Places) -> Ratings:
         """Compute the standardised ratings of pairs; unknown users and items, at -1, contribute nothing."""
         sides = zip((users, items), self.offsets, (self.left, self.right), strict=True)
         (a, rows), (b, columns) = (
@@ -46,12 +47,7 @@ class LeastSquares(NamedTuple):
         return self.mean + a + b + np.sum(rows * columns, axis=1)
 
 
-def cross_validated(
-    users: Int[np.ndarray, " N"],
-    items: Int[np.ndarray, " N"],
-    ratings: Float[np.ndarray, " N"],
-    form: FactorizationForm,
-) -> LeastSquares:
+def cross_validated(users: Places, items: Places, ratings: Ratings, form: FactorizationForm) -> LeastSquares:
     """Fit all standardised ratings with the penalty that predicts best in ten-fold cross-validation.
 
     Of 10,000 ratings or more, only one of the ten parts is predicted.
@@ -71,13 +67,7 @@ def cross_validated(
 
 
 def fitted(
-    users: Int[np.ndarray, " N"],
-    items: Int[np.ndarray, " N"],
-    ratings: Float[np.ndarray, " N"],
-    form: FactorizationForm,
-    penalty: float,
-    *,
-    num_sweeps: int = _NUM_SWEEPS,
+    users: Places, items: Places, ratings: Ratings, form: FactorizationForm, penalty: float, *, num_sweeps: int = 30
 ) -> LeastSquares:
     """Fit the mean, shrunken offsets, and two ordinary factors with a ridge penalty to what is left."""
     m, n, r = form.num_users, form.num_items, form.rank

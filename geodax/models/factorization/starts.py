@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from geodax._types import Position, PRNGKey
 from geodax.models.factorization.density import FactorizationForm
-from geodax.models.factorization.least_squares import fitted
+from geodax.models.factorization.least_squares import Places, Ratings, fitted
 
 _JITTER = 0.1
 _NOISE = 0.6  # standard deviation assumed by the ridge regressions
@@ -20,13 +20,7 @@ class SpectralStart:
     the singular values of components that the ratings do not need small. The perturbation separates the chains.
     """
 
-    def __init__(
-        self,
-        users: Int[np.ndarray, " N"],
-        items: Int[np.ndarray, " N"],
-        ratings: Float[np.ndarray, " N"],
-        form: FactorizationForm,
-    ):
+    def __init__(self, users: Places, items: Places, ratings: Ratings, form: FactorizationForm):
         fit = fitted(users, items, ratings, form, _NOISE**2 / form.entry_variance)
         names = ("user_offset", "item_offset")
         self.offsets = dict(zip(names, fit.offsets, strict=True)) if form.has_offsets else {}

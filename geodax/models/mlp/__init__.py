@@ -16,20 +16,13 @@ if TYPE_CHECKING:
 __getattr__ = names_from(
     __name__,
     {
-        "AbstractInference": "inference",
-        "BayesianMLPClassifier": "classifier",
-        "BayesianMLPRegressor": "regressor",
-        "Form": "inference",
-        "INFERENCES": "inference",
-        "LaplaceInference": "laplace",
-        "MCDropout": "variational",
-        "MeanField": "variational",
-        "NaturalGradient": "variational",
-        "NetworkEnsemble": "ensembles",
-        "NetworkProblem": "inference",
-        "NoisyKFAC": "variational",
-        "StochasticGradientMCMC": "stochastic",
-        "VariationalInference": "variational",
+        "classifier": ("BayesianMLPClassifier",),
+        "ensembles": ("NetworkEnsemble",),
+        "inference": ("AbstractInference", "Form", "INFERENCES", "NetworkProblem"),
+        "laplace": ("LaplaceInference",),
+        "regressor": ("BayesianMLPRegressor",),
+        "stochastic": ("StochasticGradientMCMC",),
+        "variational": ("MCDropout", "MeanField", "NaturalGradient", "NoisyKFAC", "VariationalInference"),
     },
 )
 

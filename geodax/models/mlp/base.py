@@ -233,12 +233,12 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         jax.eval_shape(problem.build, jax.random.key(0))  # the layers check ranks and widths
         return problem
 
-    def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _checked(self, X: Any, y: Any, **options: Any) -> tuple[np.ndarray, np.ndarray]:
         if getattr(y, "dtype", None) == jnp.bfloat16:  # not supported by scikit-learn
             y = np.asarray(y, np.float32)
         require_targets(type(self).__name__, y)
         inputs, targets = validate_data(
-            self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=_LEAST_ROWS
+            self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=_LEAST_ROWS, **options
         )
         return np.asarray(inputs), np.asarray(targets)
 

@@ -6,30 +6,20 @@ descent on all rows (:mod:`geodax.run.swag`). Priors are the regularisers.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from geodax import _checks, nn
 from geodax._types import PRNGKey
 from geodax._wording import argument
 from geodax.data.minibatches import batches
-from geodax.models.mlp.inference import (
-    INFERENCES,
-    AbstractInference,
-    NetworkProblem,
-    require_free_weights,
-    require_no_temperature,
-)
+from geodax.models.mlp.inference import INFERENCES, AbstractInference, Data, NetworkProblem, require_free_weights
 from geodax.models.mlp.stochastic import MOST_ITERATIONS, held_out_training, least_temperature
 from geodax.models.options import kept_in
 from geodax.posterior import Posterior
 from geodax.run.ensembles import train_ensemble
-from geodax.run.progress import Reporter
-from geodax.run.sharding import Devices
 from geodax.run.swag import swag
 from geodax.sgmcmc.schedules import as_number
 
@@ -58,11 +48,6 @@ class NetworkEnsemble(AbstractInference):
     step_size: float | None = None
     num_samples: int = 100
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> AbstractInference:
-        require_no_temperature(settings)
-        return super().from_settings(settings)
-
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError for numbers out of range, for priors whose optimum is zero, and for SWAG on manifolds."""
         _checks.chosen("NetworkEnsemble", "inference", self.inference, _INFERENCES)
@@ -81,16 +66,7 @@ class NetworkEnsemble(AbstractInference):
                 f"array of zeros; use {argument('prior', 'local-horseshoe')}, or {argument('inference', 'mcmc')}."
             )
 
-    def run(
-        self,
-        rng_key: PRNGKey,
-        problem: NetworkProblem,
-        data: tuple[np.ndarray, ...],
-        *,
-        folder: Path | None,
-        devices: Devices,
-        progress: bool | Reporter,
-    ) -> Any:
+    def run(self, rng_key: PRNGKey, problem: NetworkProblem, data: Data, *, folder: Path | None, **how: Any) -> Any:
         num_data = len(data[0])
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=num_data)
         size = max(1, min(_BATCH_SIZE, num_data // _LEAST_BATCHES)) if self.batch_size is None else self.batch_size
@@ -98,7 +74,7 @@ class NetworkEnsemble(AbstractInference):
         epoch = -(-num_data // size)
         posterior, marked, options = held_out_training(rng_key, posterior, data, epoch, self.num_warmup, problem.groups)
         options |= {"batches": batches(marked, batch_size=size, order="epochs"), "num_steps": self.num_warmup}
-        options |= kept_in(folder) | {"devices": devices, "progress": progress}
+        options |= kept_in(folder) | how
         if self.inference == "ensemble":
             manifold = nn.geometry(jax.eval_shape(problem.build, jax.random.key(0)))
             return train_ensemble(

@@ -20,12 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import nn
-from geodax._types import Array, Position, PRNGKey, PyTree
+from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax._wording import argument, in_python
 from geodax.nn.likelihoods import apply_network
 from geodax.run.progress import Reporter
 from geodax.run.sharding import Devices
 
+Data = tuple[np.ndarray, ...]
+"""Standardised inputs, targets and, if there are any, weights of the rows."""
 ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
     "tanh": jnp.tanh,
@@ -123,6 +125,26 @@ class Form(NamedTuple):
     apply: Callable[[Position, PyTree], Any]
 
 
+class DrawState(NamedTuple):
+    """A draw, its log density, and the posterior it was drawn from."""
+
+    position: Position
+    logdensity: Scalar
+    posterior: Any
+
+
+def independent_draws(draw: Callable[[Any, PRNGKey | None], tuple[Position, Scalar]]) -> SamplingAlgorithm:
+    """Draw independently from posteriors, which ``init`` takes; ``draw`` returns a draw, or without a key the mean."""
+
+    def state(posterior: Any, key: PRNGKey | None) -> DrawState:
+        return DrawState(*draw(posterior, key), posterior)
+
+    def step(rng_key: PRNGKey, previous: DrawState) -> tuple[DrawState, dict[str, Array]]:
+        return state(previous.posterior, rng_key), {}
+
+    return SamplingAlgorithm(lambda posterior: state(posterior, None), step)
+
+
 class AbstractInference(abc.ABC):
     """A method that maps a problem and data to an ensemble; instances hold its settings."""
 
@@ -135,9 +157,15 @@ class AbstractInference(abc.ABC):
     def from_settings(cls, settings: Mapping[str, Any]) -> "AbstractInference":
         """Create an instance from the options of an estimator; raises ValueError for unsuitable ones.
 
-        The default takes the options that have the names of the fields of a dataclass.
+        The default takes the options that have the names of the fields of a dataclass, of which ``temperature`` must be
+        1 if there is no such field.
         """
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        if "temperature" not in names and settings.get("temperature", 1.0) != 1.0:
+            raise ValueError(
+                f"{argument('temperature')} must be 1 for {argument('inference', settings['inference'])}, which has "
+                f"none, found {settings['temperature']!r}; use {argument('inference', 'mcmc')} for other temperatures."
+            )
         return cls(**{name: settings[name] for name in names if name in settings})
 
     @abc.abstractmethod
@@ -153,7 +181,7 @@ class AbstractInference(abc.ABC):
         self,
         rng_key: PRNGKey,
         problem: NetworkProblem,
-        data: tuple[np.ndarray, ...],
+        data: Data,
         *,
         folder: Path | None,
         devices: Devices,
@@ -198,15 +226,6 @@ def _network(
         dtype=jnp.float32,
         key=key,
     )
-
-
-def require_no_temperature(settings: Mapping[str, Any]) -> None:
-    """Raise ValueError for another temperature than 1 in the options of a method that has none."""
-    if settings["temperature"] != 1.0:
-        raise ValueError(
-            f"{argument('temperature')} must be 1 for {argument('inference', settings['inference'])}, which has none, "
-            f"found {settings['temperature']!r}; use {argument('inference', 'mcmc')} for other temperatures."
-        )
 
 
 def require_free_weights(problem: NetworkProblem, what: str, instead: str) -> None:

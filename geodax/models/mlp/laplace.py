@@ -16,31 +16,30 @@ Source:
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks, nn
-from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar
+from geodax._types import Position, PRNGKey, Scalar
 from geodax._wording import argument
 from geodax.models.mlp.ensembles import NetworkEnsemble
 from geodax.models.mlp.inference import (
     INFERENCES,
     AbstractInference,
+    Data,
     Form,
     NetworkProblem,
     built_without_scales,
+    independent_draws,
     require_free_weights,
-    require_no_temperature,
 )
 from geodax.models.options import kept_in
 from geodax.nn.likelihoods import apply_network
 from geodax.run.positions import last_positions
-from geodax.run.progress import Reporter
 from geodax.run.sample import sample
-from geodax.run.sharding import Devices
 from geodax.vi.positions import NOISE, SPACINGS, prior_variances_of
 
 _OWNER = "LaplaceInference"
@@ -70,7 +69,6 @@ class LaplaceInference(AbstractInference):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> AbstractInference:
-        require_no_temperature(settings)
         if settings["step_size"] is not None:
             raise ValueError(
                 f"{argument('step_size')} must be left out for {argument('inference', 'laplace')}, whose training has "
@@ -108,21 +106,11 @@ class LaplaceInference(AbstractInference):
         network = problem.build(jax.random.key(0))
         return Form(nn.linearised(network, network), apply_network)
 
-    def run(
-        self,
-        rng_key: PRNGKey,
-        problem: NetworkProblem,
-        data: tuple[np.ndarray, ...],
-        *,
-        folder: Path | None,
-        devices: Devices,
-        progress: bool | Reporter,
-    ) -> Any:
+    def run(self, rng_key: PRNGKey, problem: NetworkProblem, data: Data, *, folder: Path | None, **how: Any) -> Any:
         key_training, key_draws = jax.random.split(rng_key)
-        where: dict[str, Any] = {"devices": devices, "progress": progress}
         kept = kept_in(folder)
         inner = None if folder is None else folder / "checkpoint" / "training"
-        trained = self._training.run(key_training, problem, data, folder=inner, **where)
+        trained = self._training.run(key_training, problem, data, folder=inner, **how)
         like: Any = problem.build(jax.random.key(0))
         networks = last_positions(trained, like)
         x, y, weights = whole_rows(problem, data)
@@ -140,38 +128,23 @@ class LaplaceInference(AbstractInference):
         ]
         return sample(
             key_draws,
-            _linearised_draws(),
+            independent_draws(_linearised),
             # draws do not need the shares of the targets
             jax.tree.map(lambda *leaves: jnp.stack(leaves), *(dataclasses.replace(p, shares=None) for p in posteriors)),
             num_samples=self.num_samples,
             num_chains=self.num_chains,
             stacked=True,
             **kept,
-            **where,
+            **how,
         )
 
 
 INFERENCES["laplace"] = LaplaceInference
 
 
-class LinearisedState(NamedTuple):
-    """A linearised network, the log density of its weights, and the posterior they were drawn from."""
-
-    position: Position
-    logdensity: Scalar
-    posterior: nn.LaplacePosterior
-
-
-def _linearised_draws() -> SamplingAlgorithm:
-    """Independent draws; ``init`` takes a posterior."""
-
-    def state(posterior: nn.LaplacePosterior, drawn: Position) -> LinearisedState:
-        return LinearisedState(nn.linearised(posterior.network, drawn), posterior.log_prob(drawn), posterior)
-
-    def step(rng_key: PRNGKey, previous: LinearisedState) -> tuple[LinearisedState, dict[str, Array]]:
-        return state(previous.posterior, previous.posterior.sample(rng_key)), {}
-
-    return SamplingAlgorithm(lambda posterior: state(posterior, posterior.network), step)
+def _linearised(posterior: nn.LaplacePosterior, key: PRNGKey | None) -> tuple[Position, Scalar]:
+    drawn = posterior.network if key is None else posterior.sample(key)
+    return nn.linearised(posterior.network, drawn), posterior.log_prob(drawn)
 
 
 def whole_rows(

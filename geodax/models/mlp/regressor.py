@@ -9,16 +9,16 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from geodax import _checks, nn
 from geodax._wording import argument
 from geodax.models.mlp.base import AbstractBayesianMLP
 from geodax.models.mlp.options import MLPRegressorOptions
-from geodax.models.options import require_targets
+from geodax.models.numbers import PredictsNumbers
 from geodax.models.unit_network.functions import moments
 from geodax.predict.conformal import PredictionIntervals, prediction_intervals
-from geodax.predict.mixtures import Mixture, as_levels
+from geodax.predict.mixtures import Mixture
 from geodax.predict.numbers import NumberPredictions, log_normal, numbers_from_distributions
 
 COUNTS = ("poisson", "negative-binomial")
@@ -28,7 +28,7 @@ _LARGEST_COUNT = 2**24  # larger integers are not exact in single precision
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesianMLP):
+class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin, AbstractBayesianMLP):
     """Regression with the posterior ensemble of a network of dense layers; the noise is normal by default.
 
     Inputs are standardised internally, and targets too, except counts, whose network's output is the logarithm of the
@@ -60,20 +60,6 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         tags.target_tags.multi_output = True
         return tags
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Compute the posterior predictive mean.
-
-        Args:
-            X: Inputs, rows x columns.
-            return_std: Whether to also return the standard deviation of the predictive distribution, which includes
-                the noise.
-
-        Returns:
-            The means, or means and standard deviations, in the units of y.
-        """
-        found = self.predict_parts(X)
-        return (found.mean, np.sqrt(found.variance)) if return_std else found.mean
-
     def predict_parts(self, X: Any, y: Any = None) -> NumberPredictions:
         """Compute means, and variances with their decomposition.
 
@@ -100,6 +86,9 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         parts = zip(*self._outputs(self._inputs(X)), strict=True)
         return Mixture(self._distribution, tuple(np.concatenate(part) for part in parts))
 
+    def _mixture(self, X: Any) -> Mixture:
+        return self.predict_distribution(X)
+
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows *targets"]:
         """Return the noise-free function at each draw: the expected target.
 
@@ -110,23 +99,6 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
             One prediction per row for each draw of the ensemble, in the units of y.
         """
         return np.concatenate([self._distribution(*block).mean() for block in self._outputs(self._inputs(X))])
-
-    def predict_quantiles(self, X: Any, levels: Any = (0.05, 0.95)) -> Float[np.ndarray, "levels rows *targets"]:
-        """Compute quantiles of the posterior predictive distribution, exact for the ensemble.
-
-        Args:
-            X: Inputs, rows x columns.
-            levels: A sequence of probabilities from 0 to 1.
-
-        Returns:
-            One row of quantiles per level, in the units of y; integers for counts.
-
-        Raises:
-            TypeError: If ``levels`` is not a sequence of numbers.
-            ValueError: If a level is not between 0 and 1.
-        """
-        numbers = as_levels("BayesianMLPRegressor.predict_quantiles", levels)
-        return self.predict_distribution(X).quantiles(numbers)
 
     def predict_cdf(self, X: Any, y: Any) -> Float[np.ndarray, "rows *targets"]:
         """Compute the posterior predictive probability of at most the given target; uniform if calibrated.
@@ -165,20 +137,6 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         """
         return self.predict_distribution(X).sample(random_state)
 
-    def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
-        """Compute the log posterior predictive density of each row's target, in the units of y.
-
-        Args:
-            X: Inputs, rows x columns.
-            y: Targets.
-
-        Returns:
-            The log of the density (of counts: the probability) averaged over the draws.
-        """
-        density = self.predict_parts(X, y).log_density
-        assert density is not None
-        return density
-
     def predict_interval(self, X: Any, alpha: float = 0.1) -> PredictionIntervals:
         """Compute split-conformal intervals, which contain the target with probability at least ``1 - alpha``.
 
@@ -201,12 +159,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
 
         def of_target(k: Any) -> PredictionIntervals:
             return prediction_intervals(
-                known[k],
-                targets[k],
-                mean[k],
-                coverage=1.0 - alpha,
-                calibration_scale=scale[k],
-                scale=deviation[k],
+                known[k], targets[k], mean[k], coverage=1.0 - alpha, calibration_scale=scale[k], scale=deviation[k]
             )
 
         found = of_target(...) if self._num_targets is None else None
@@ -259,10 +212,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         likelihood: Any = self._fitted[0].likelihood
         if self._likelihood_of_fit in _REAL:
             means, log_scales = parameters
-            parameters = (
-                self.target_center_ + self.target_spread_ * means,
-                log_scales + np.log(self.target_spread_),
-            )
+            parameters = (self.target_center_ + self.target_spread_ * means, log_scales + np.log(self.target_spread_))
         return likelihood.distribution(*parameters)
 
     def _learn_targets(self, y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -306,20 +256,10 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
             )
         return np.log(y)
 
-    def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        require_targets(type(self).__name__, y)
-        inputs, targets = validate_data(
-            self,
-            X,
-            y,
-            dtype=np.float64,
-            y_numeric=True,
-            multi_output=True,
-            ensure_all_finite="allow-nan",
-            ensure_min_samples=2,
-        )
+    def _checked(self, X: Any, y: Any, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        inputs, targets = super()._checked(X, y, y_numeric=True, multi_output=True, **options)
         targets = np.asarray(targets, np.float64)
-        return np.asarray(inputs), column_or_1d(targets, warn=True) if targets.shape[1:] == (1,) else targets
+        return inputs, column_or_1d(targets, warn=True) if targets.shape[1:] == (1,) else targets
 
     def _targets_of_problem(self) -> dict[str, Any]:
         likelihood = self._likelihood()

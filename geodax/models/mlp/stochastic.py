@@ -32,13 +32,11 @@ from geodax._types import Array, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import batches
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.models.mlp.inference import INFERENCES, AbstractInference, NetworkProblem, require_free_weights
+from geodax.models.mlp.inference import INFERENCES, AbstractInference, Data, NetworkProblem, require_free_weights
 from geodax.models.mlp.weights import whole_groups
 from geodax.models.options import kept_in
 from geodax.posterior import Posterior
-from geodax.run.progress import Reporter
 from geodax.run.sample import sample
-from geodax.run.sharding import Devices
 from geodax.run.training import train_first
 from geodax.sgmcmc import metrics
 from geodax.sgmcmc.schedules import as_number
@@ -139,20 +137,10 @@ class StochasticGradientMCMC(AbstractInference):
             if not is_left_out and (name != "num_warmup" or self.num_warmup != 0 or self.step_size is None):
                 _checks.whole("StochasticGradientMCMC", name, getattr(self, name), most=MOST_ITERATIONS)
 
-    def run(
-        self,
-        rng_key: PRNGKey,
-        problem: NetworkProblem,
-        data: tuple[np.ndarray, ...],
-        *,
-        folder: Path | None,
-        devices: Devices,
-        progress: bool | Reporter,
-    ) -> Any:
+    def run(self, rng_key: PRNGKey, problem: NetworkProblem, data: Data, *, folder: Path | None, **how: Any) -> Any:
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=len(data[0]))
         manifold = None if self.sampler == "sgrld" else nn.geometry(jax.eval_shape(problem.build, jax.random.key(0)))
         trains = least_temperature(problem)[0] == 0  # otherwise training would end at zero arrays
-        where: dict[str, Any] = {"folder": folder, "devices": devices, "progress": progress}
         settings, num_inner_steps = self, 1
         if self.batch_size is None and self.sampler == "sghmc" and len(data[0]) >= _MANY:
             size = min(len(data[0]) // _PASS, _LARGEST)
@@ -167,7 +155,8 @@ class StochasticGradientMCMC(AbstractInference):
             trains=trains,
             groups=problem.groups,
             num_inner_steps=num_inner_steps,
-            **where,
+            folder=folder,
+            **how,
         )
 
 
@@ -183,17 +172,15 @@ def sample_in_stages(
     *,
     manifold: AbstractManifold | None,
     folder: Path | None,
-    devices: Devices,
-    progress: bool | Reporter,
     trains: bool = True,
     groups: np.ndarray | None = None,
     num_inner_steps: int = 1,
-    keep: Callable[[PyTree], PyTree] | None = None,
+    **how: Any,
 ) -> Any:
     """Train, if ``trains``, and sample, as the module docstring describes; return the result of :func:`geodax.sample`.
 
     ``start`` maps a key to the initial position of a chain, ``manifold`` and the number of inner steps are for
-    ``sghmc``, and ``keep`` selects what is recorded of a position.
+    ``sghmc``, and ``how`` are further arguments of :func:`geodax.sample`.
     """
     num_data = posterior.num_data
     # steps in place of one of the size that warm-up finds; as many of sghmc make up for their length
@@ -235,11 +222,9 @@ def sample_in_stages(
         num_chains=settings.num_chains,
         thinning=settings.thinning,
         batches=batches(data, batch_size=batch_size, order="epochs"),
-        keep=keep,
         **kept_in(folder),
         chain_method="sequential" if jax.default_backend() == "cpu" else "vectorized",
-        devices=devices,
-        progress=progress,
+        **how,
     )
 
 
@@ -268,12 +253,7 @@ def _of_some_batches(function: Callable[[PyTree, PyTree], Scalar]) -> Callable[[
 
 
 def held_out_training(
-    rng_key: PRNGKey,
-    posterior: Posterior,
-    data: PyTree,
-    epoch: int,
-    num_training: int,
-    groups: np.ndarray | None,
+    rng_key: PRNGKey, posterior: Posterior, data: PyTree, epoch: int, num_training: int, groups: np.ndarray | None
 ) -> tuple[Posterior, PyTree, dict[str, Any]]:
     """Hold examples out of training, unless it is too short to overfit; ``epoch`` is a pass through the data in steps.
 

@@ -17,9 +17,9 @@ Source:
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,21 +27,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks, nn
-from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar, Schedule
+from geodax._types import Position, PRNGKey, Scalar, Schedule
 from geodax._wording import argument
 from geodax.models.mlp.inference import (
     INFERENCES,
     AbstractInference,
+    Data,
     NetworkProblem,
     built_without_scales,
+    independent_draws,
     require_free_weights,
-    require_no_temperature,
 )
 from geodax.models.options import kept_in
 from geodax.run.fit import fit
-from geodax.run.progress import Reporter
 from geodax.run.sample import sample
-from geodax.run.sharding import Devices, device_list, most_that_divide
+from geodax.run.sharding import device_list, most_that_divide
 from geodax.sgmcmc.schedules import as_number, polynomial
 from geodax.vi.ivon import ivon
 from geodax.vi.kronecker import KroneckerOver
@@ -78,11 +78,6 @@ class VariationalInference(AbstractInference):
     num_samples: int = 100
     num_chains: int = 4
     layer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> AbstractInference:
-        require_no_temperature(settings)
-        return super().from_settings(settings)
 
     @property
     def likelihood_power(self) -> float:
@@ -125,23 +120,15 @@ class VariationalInference(AbstractInference):
         own = _LEARNING_RATE if self.step_size is None else self.step_size
         return polynomial(own if rate is None else rate, offset=self.num_warmup / 10, power=0.5)
 
-    def run(
-        self,
-        rng_key: PRNGKey,
-        problem: NetworkProblem,
-        data: tuple[np.ndarray, ...],
-        *,
-        folder: Path | None,
-        devices: Devices,
-        progress: bool | Reporter,
-    ) -> Any:
+    def run(self, rng_key: PRNGKey, problem: NetworkProblem, data: Data, *, folder: Path | None, **how: Any) -> Any:
         key_fits, key_draws = jax.random.split(rng_key)
         likelihood, num_data = problem.log_likelihood(as_bound=True), len(data[0])
         kept = kept_in(folder)
         batch_size = _BATCH_SIZE if self.batch_size is None else self.batch_size
         begin = jax.jit(lambda key: self.start(problem, key))
-        all_devices = None if devices is None else device_list(_OWNER, devices)
+        all_devices = None if how["devices"] is None else device_list(_OWNER, how["devices"])
         some_devices = None if all_devices is None else most_that_divide(_OWNER, self.num_chains, all_devices)
+        where: dict[str, Any] = how | {"devices": some_devices}
         fits = []
         for number in range(self.num_chains):
             key_start, key_fit = jax.random.split(jax.random.fold_in(key_fits, number))
@@ -156,21 +143,20 @@ class VariationalInference(AbstractInference):
                 **self.method(problem, start, likelihood, num_data),
                 checkpoint=None if folder is None else folder / "checkpoint" / f"fit-{number}",
                 devices=all_devices,
-                progress=progress,
+                progress=how["progress"],
             )
             fits.append(found.network)
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fits)
         return sample(
             key_draws,
-            independent_draws(problem, likelihood, data),
+            independent_draws(_draw_of(problem, likelihood, data)),
             stacked,
             num_samples=self.num_samples,
             num_chains=self.num_chains,
             num_warmup=0,
             stacked=True,
             **kept,
-            devices=some_devices,
-            progress=progress,
+            **where,
         )
 
 
@@ -243,39 +229,23 @@ INFERENCES |= {
 }
 
 
-class DrawState(NamedTuple):
-    """A drawn network, its log density, and the posterior it was drawn from."""
-
-    position: Position
-    logdensity: Scalar
-    posterior: Position
-
-
-def independent_draws(problem: NetworkProblem, log_likelihood: Any, data: tuple[np.ndarray, ...]) -> SamplingAlgorithm:
-    """Create a sampling algorithm that draws independently from fitted variational networks.
-
-    The log density of a draw uses at most 1,000 rows, scaled to all. ``init`` takes a variational network; the
-    positions of states are ordinary networks.
-    """
+def _draw_of(problem: NetworkProblem, log_likelihood: Any, data: tuple[np.ndarray, ...]) -> Callable[..., Any]:
+    """Return the draw of an ordinary network from a variational one; its density uses at most 1,000 rows."""
     num_data = len(data[0])
     rows = np.linspace(0, num_data - 1, min(num_data, _MOST_ROWS)).astype(int)
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[rows]), data)
     like: Any = problem.build(jax.random.key(0))
 
-    def state(fitted: Any, key: PRNGKey | None) -> DrawState:
+    def draw(fitted: Any, key: PRNGKey | None) -> tuple[Position, Scalar]:
         if isinstance(fitted, GaussianOver | KroneckerOver):
             drawn: Any = fitted.mean if key is None else fitted.sample(key)
         elif isinstance(like, nn.WithNoise):
             drawn = nn.WithNoise(nn.realize(fitted.network, like.network, key), fitted.log_noise)
         else:
             drawn = nn.realize(fitted, like, key)
-        density = problem.priors(drawn) + num_data * jnp.mean(log_likelihood(drawn, batch))
-        return DrawState(drawn, density, fitted)
+        return drawn, problem.priors(drawn) + num_data * jnp.mean(log_likelihood(drawn, batch))
 
-    def step(rng_key: PRNGKey, previous: DrawState) -> tuple[DrawState, dict[str, Array]]:
-        return state(previous.posterior, rng_key), {}
-
-    return SamplingAlgorithm(lambda fitted: state(fitted, None), step)
+    return draw
 
 
 class _NoisePrior(eqx.Module):

@@ -13,17 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
-from geodax.mcmc.nuts import nuts
 from geodax.models.network import density
 from geodax.models.network.counts import NetworkCounts, checked_counts, checked_likelihood, observations
 from geodax.models.network.density import NetworkParameters, NetworkPrior
 from geodax.models.network.modes import NetworkMode, find_modes, starting_point
 from geodax.models.network.options import NetworkOptions
 from geodax.models.network.order import identified
-from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.options import require_positive, run_options, sampled, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
 from geodax.models.run_arguments import RunArguments, all_or_nothing
-from geodax.run.sample import sample
 
 _MOST_STARTS = 10_000
 
@@ -73,21 +71,16 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         """
         counts = self.prepare(X)
         data, prior, seed = self._data(counts), self._prior(), self._seed()
-        options = run_options(self)  # checked before the search
+        run_options(self)  # checked before the search
         self.modes_ = self._search(data, seed)
-        with jax.enable_x64(True):
-            algorithm = nuts(
-                density.log_density(data, prior),
-                manifold=Product({"vectors": (Stiefel(),) * self.n_states}),
-                target_acceptance_rate=self.target_acceptance_rate,
-            )
-            posterior = sample(
-                jax.random.key(seed),
-                algorithm,
-                lambda key: starting_point(key, self.modes_[0], data, prior),
-                keep=lambda position: density.parameters(position)._asdict(),
-                **options,
-            )
+        posterior = sampled(
+            self,
+            seed,
+            density.log_density(data, prior),
+            lambda key: starting_point(key, self.modes_[0], data, prior),
+            manifold=Product({"vectors": (Stiefel(),) * self.n_states}),
+            keep=lambda position: density.parameters(position)._asdict(),
+        )
         return self._take(counts, posterior)
 
     def find_modes(self, X: Any) -> list[NetworkMode]:
@@ -253,7 +246,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
 
     def _take(self, counts: np.ndarray, posterior: Any) -> "NetworkHMM":
         # of predictions, even if options change later
-        self._form: Any = {"diagonal": self.diagonal, "likelihood": checked_likelihood(self.counts)}
+        self._form = self._own_form()
         tree = thinned(posterior).copy()
         group = tree["posterior"].to_dataset()
         raw = NetworkParameters(*(group[name].values for name in NetworkParameters._fields))
@@ -275,7 +268,10 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return observations(counts, **self._form)
 
     def _data(self, counts: np.ndarray) -> NetworkCounts:
-        return observations(counts, diagonal=self.diagonal, likelihood=checked_likelihood(self.counts))
+        return observations(counts, **self._own_form())
+
+    def _own_form(self) -> Any:
+        return {"diagonal": self.diagonal, "likelihood": checked_likelihood(self.counts)}
 
     def _prior(self) -> NetworkPrior:
         intercept = self.intercept_scale if self.intercept else None

@@ -16,8 +16,7 @@ from geodax._wording import argument, in_python
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
-from geodax.mcmc.nuts import nuts
-from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.options import require_positive, sampled, seed_of
 from geodax.models.pca import density as ppca
 from geodax.models.pca import reduced as ppca_reduced
 from geodax.models.pca.density import PPCAParameters, PPCAPrior
@@ -28,7 +27,6 @@ from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_noth
 from geodax.models.unit_network.functions import units
 from geodax.predict.mixtures import Mixture, as_levels
 from geodax.run.blocks import draw_blocks, mapped
-from geodax.run.sample import sample
 
 _MOST_ENTRIES = 1 << 24  # of the arrays in a prediction for a block of rows
 
@@ -84,18 +82,14 @@ class BayesianPCA(
         prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
         num_components, self.held_out_ = self._count(standardised)
         logdensity_fn, start, parameters = ppca_reduced.problem(standardised, num_components, prior)
-        with jax.enable_x64(True):
-            posterior = sample(
-                jax.random.key(seed),
-                nuts(
-                    logdensity_fn,
-                    manifold=Product({"components": Stiefel()}),
-                    target_acceptance_rate=self.target_acceptance_rate,
-                ),
-                start,
-                keep=lambda position: parameters(position)._asdict(),
-                **run_options(self),
-            )
+        posterior = sampled(
+            self,
+            seed,
+            logdensity_fn,
+            start,
+            manifold=Product({"components": Stiefel()}),
+            keep=lambda position: parameters(position)._asdict(),
+        )
         return self._take(posterior)
 
     def prepare(self, X: Any) -> Float[np.ndarray, "rows n"]:

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any, cast
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -11,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _checks
 from geodax._wording import argument, in_python
-from geodax.mcmc.nuts import nuts
 from geodax.models.missing import (
     NUM_DRAWS,
     at_own_draw,
@@ -21,7 +19,7 @@ from geodax.models.missing import (
     require_values,
     with_draws,
 )
-from geodax.models.options import require_positive, require_targets, run_options, seed_of
+from geodax.models.options import require_positive, require_targets, sampled, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count, thinned
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 from geodax.models.unit_network import density
@@ -30,7 +28,6 @@ from geodax.models.unit_network.functions import anchors, explained_share, funct
 from geodax.models.unit_network.labels import matching
 from geodax.models.unit_network.options import UnitNetworkOptions
 from geodax.models.unit_network.starts import starting_point
-from geodax.run.sample import sample
 
 _MOST_UNITS = 1000
 _ALLOW_NAN: dict[str, Any] = {"ensure_all_finite": "allow-nan"}
@@ -85,19 +82,14 @@ class UnitNetworkRegressor(AllowsMissing, RunArguments, UnitNetworkOptions, Regr
         first = _first_draw(inputs)
         form, prior = self._form(), self._prior()
         seed = seed_of("UnitNetworkRegressor", self.random_state)
-        with jax.enable_x64(True):
-            algorithm = nuts(
-                density.log_density(inputs, targets, form, prior),
-                manifold=density.geometry(form),
-                target_acceptance_rate=self.target_acceptance_rate,
-            )
-            posterior = sample(
-                jax.random.key(seed),
-                algorithm,
-                lambda key: starting_point(key, first, targets, self.n_hidden, form, prior),
-                keep=lambda position: density.parameters(position, form, prior)._asdict(),
-                **run_options(self),
-            )
+        posterior = sampled(
+            self,
+            seed,
+            density.log_density(inputs, targets, form, prior),
+            lambda key: starting_point(key, first, targets, self.n_hidden, form, prior),
+            manifold=density.geometry(form),
+            keep=lambda position: density.parameters(position, form, prior)._asdict(),
+        )
         return self._take(first, posterior)
 
     def prepare(self, X: Any, y: Any) -> tuple[Float[np.ndarray, "rows *draws D"], Float[np.ndarray, " rows"]]:

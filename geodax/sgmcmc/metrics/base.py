@@ -19,7 +19,6 @@ from geodax import _checks, _tree
 from geodax._random import random_signs
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.sgmcmc.periodic import when
-from geodax.sgmcmc.schedules import as_number
 
 
 class Curvature(NamedTuple):
@@ -201,11 +200,3 @@ def require_real(owner: str, position: Position) -> None:
     for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
         if jnp.iscomplexobj(leaf):
             raise TypeError(f"{owner}: {name} is complex; metrics act on real arrays. Use its real and imaginary part.")
-
-
-def as_decay(metric: str, name: str, value: float) -> float:
-    """Check that the decay of a moving average lies in [0, 1)."""
-    number = as_number(metric, name, value, least=0.0)
-    if number >= 1:
-        raise ValueError(f"{metric}: {name} must lie in [0, 1), found {value!r}.")
-    return number

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree, Scalar
-from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first, moving_average, share_of_mean
+from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, before_first, moving_average, share_of_mean
 from geodax.sgmcmc.metrics.sizes import Sizes, of_leaves
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import scalar_dtype
@@ -67,11 +67,9 @@ class RMSProp(AbstractMetric):
     lag: bool = eqx.field(static=True)
 
     def __init__(self, *, decay: float = 0.99, epsilon: float = 1e-5, gamma: str = "none", lag: bool = False):
-        self.decay = as_decay("RMSProp", "decay", decay)
+        self.decay = _checks.number("RMSProp", "decay", decay, least=0.0, below=1.0)
         self.epsilon = as_number("RMSProp", "epsilon", epsilon, least=0.0)
-        if gamma not in _GAMMAS:
-            raise ValueError(f"RMSProp: gamma must be one of {list(_GAMMAS)}, found {gamma!r}.")
-        self.gamma, self.lag = gamma, bool(lag)
+        self.gamma, self.lag = _checks.chosen("RMSProp", "gamma", gamma, _GAMMAS), bool(lag)
 
     @property
     def has_exact_drift(self) -> bool:
@@ -171,7 +169,7 @@ class Wenzel(AbstractMetric):
     update_every: int = eqx.field(static=True)
 
     def __init__(self, *, decay: float = 0.99, epsilon: float = 1e-7, update_every: int = 1):
-        self.decay = as_decay("Wenzel", "decay", decay)
+        self.decay = _checks.number("Wenzel", "decay", decay, least=0.0, below=1.0)
         self.epsilon = as_number("Wenzel", "epsilon", epsilon)
         self.update_every = _checks.whole("Wenzel", "update_every", update_every)
 

@@ -40,9 +40,9 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree, Scalar
-from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, moving_average, share_of_mean
+from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, moving_average, share_of_mean
 from geodax.sgmcmc.metrics.sizes import LEAST
 from geodax.sgmcmc.precision import scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number
@@ -116,12 +116,10 @@ class Monge(AbstractMetric):
         if alpha2 is None and normalize is None:
             normalize = 1.0
         self.alpha2 = None if alpha2 is None else as_number("Monge", "alpha2", alpha2, least=0.0)
-        self.decay = as_decay("Monge", "decay", decay)
-        if gamma not in _GAMMAS:
-            raise ValueError(f"Monge: gamma must be one of {list(_GAMMAS)}, found {gamma!r}.")
-        self.gamma, self.lag, self.exact = gamma, bool(lag), bool(exact)
+        self.decay = _checks.number("Monge", "decay", decay, least=0.0, below=1.0)
+        self.gamma, self.lag, self.exact = _checks.chosen("Monge", "gamma", gamma, _GAMMAS), bool(lag), bool(exact)
         self.normalize = None if normalize is None else as_number("Monge", "normalize", normalize)
-        self.normalize_decay = as_decay("Monge", "normalize_decay", normalize_decay)
+        self.normalize_decay = _checks.number("Monge", "normalize_decay", normalize_decay, least=0.0, below=1.0)
 
     @property
     def has_exact_drift(self) -> bool:

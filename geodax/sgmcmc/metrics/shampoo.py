@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.geometry.linalg import eye_like, in_pieces, inverse_root
-from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first
+from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, before_first
 from geodax.sgmcmc.metrics.blocks import on_own_devices
 from geodax.sgmcmc.metrics.sizes import OUT, Sizes
 from geodax.sgmcmc.periodic import when
@@ -112,7 +112,7 @@ class Shampoo(AbstractMetric):
         variant: str = "shampoo",
         vectors: str = "full",
     ):
-        self.decay = as_decay("Shampoo", "decay", decay)
+        self.decay = _checks.number("Shampoo", "decay", decay, least=0.0, below=1.0)
         self.epsilon = as_number("Shampoo", "epsilon", epsilon)
         self.block_size = _checks.whole("Shampoo", "block_size", block_size)
         self.statistics_every = _checks.whole("Shampoo", "statistics_every", statistics_every)
