@@ -244,7 +244,7 @@ class TestDensities:
 
     @pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
     def test_no_function(self, sampler, no_type_checks):
-        with pytest.raises(TypeError, match=sampler.__name__ + r": logdensity_fn must be.*found float"):
+        with pytest.raises(TypeError, match=sampler.__name__ + r": logdensity_fn must be.*found 1\.0"):
             sampler(1.0)
 
     @pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
