@@ -91,7 +91,7 @@ def _cut(key: PRNGKey, like: PyTree, draw: Callable[[PRNGKey, tuple[int, ...], A
             noise[members[0]] = draw(part, first.shape, first.dtype)
             continue
         drawn = draw(part, (total,), first.dtype)
-        if len(members) > 1:  # otherwise the compiler repeats the draw for each part
+        if len(members) > 1:  # or a compiler may repeat the draw for each part; XLA on CPUs ignores the barrier
             drawn = jax.lax.optimization_barrier(drawn)
         for i, piece in zip(members, jnp.split(drawn, starts), strict=True):
             noise[i] = piece.reshape(leaves[i].shape)

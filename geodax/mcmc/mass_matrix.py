@@ -274,7 +274,7 @@ def _centered(rows: Array, count: Array) -> Array:
 def _entries(tree: PyTree, flat: PyTree) -> Array:
     """Euclidean entries as a real vector, of at least single precision, in which JAX computes eigenvalues."""
     leaves = [leaf for leaf, is_flat in zip(*map(jax.tree.leaves, (tree, flat)), strict=True) if is_flat]
-    dtype = max(_tree.real_dtype(tree), jnp.dtype(jnp.float32), key=lambda dtype: dtype.itemsize)
+    dtype = _tree.real_dtype(_tree.widened(tree))
     return _tree.flatten(leaves, dtype) if leaves else jnp.zeros(0, dtype)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from geodax.predict.mixtures import Mixture, as_levels
-from geodax.predict.predictive import NumberPredictions
+from geodax.predict.numbers import NumberPredictions
 
 
 class PredictsNumbers(abc.ABC):

@@ -82,7 +82,7 @@ class AbstractHierarchicalPrior(eqx.Module):
         """Draw an array like ``like`` and its scale parameters."""
 
 
-class _WithScales(eqx.Module):
+class _AbstractHorseshoe(eqx.Module):
     """The distribution of the scales, and what it means for samplers."""
 
     scale: Scale = eqx.field(static=True, default="fan_in")
@@ -105,7 +105,7 @@ class _WithScales(eqx.Module):
         return self.least_scale == 0 and (self.local or num_entries <= 2)
 
 
-class Horseshoe(_WithScales, AbstractPrior):
+class Horseshoe(_AbstractHorseshoe, AbstractPrior):
     r"""The horseshoe with its scales integrated out.
 
     Args:
@@ -133,7 +133,7 @@ class Horseshoe(_WithScales, AbstractPrior):
         return HierarchicalHorseshoe(self.scale, self.local, self.least_scale).sample(key, like)[0]
 
 
-class HierarchicalHorseshoe(_WithScales, AbstractHierarchicalPrior):
+class HierarchicalHorseshoe(_AbstractHorseshoe, AbstractHierarchicalPrior):
     r"""The horseshoe with its scales as parameters.
 
     Args:

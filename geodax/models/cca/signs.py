@@ -81,19 +81,22 @@ def with_identified(posterior: Any, reference: Frames) -> Any:
 
 def matched_frames(draws: Frames, reference: Frames) -> Frames:
     """Align draws of single matrices, such as the common ones, to the order and signs of a reference."""
-    matches = _matches(draws, reference)
-    return Frames(
-        *(_arranged(f, order) * signs[..., None, :] for f, (order, signs) in zip(draws, matches, strict=True))
-    )
+    return _aligned(draws, _matches(draws, reference))
 
 
 def _matched(draws: CCAParameters, targets: Frames) -> CCAParameters:
     frames = Frames(*(np.asarray(getattr(draws, name)) for name in FRAMES))
-    changes = matched_frames(frames, targets)._asdict()
-    for frame, (order, _) in zip(FRAMES, _matches(frames, targets), strict=True):
+    matches = _matches(frames, targets)
+    changes = _aligned(frames, matches)._asdict()
+    for frame, (order, _) in zip(FRAMES, matches, strict=True):
         name = frame.replace("_", "_scale_")
         changes[name] = np.take_along_axis(np.asarray(getattr(draws, name)), order, axis=-1)
     return draws._replace(**changes)
+
+
+def _aligned(frames: Frames, matches: list[tuple[np.ndarray, np.ndarray]]) -> Frames:
+    pairs = zip(frames, matches, strict=True)
+    return Frames(*(_arranged(frame, order) * signs[..., None, :] for frame, (order, signs) in pairs))
 
 
 def _matches(frames: Frames, reference: Frames) -> list[tuple[np.ndarray, np.ndarray]]:
