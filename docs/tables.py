@@ -11,8 +11,9 @@ import argparse
 import json
 import math
 import re
+from collections import Counter
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, stdev
 
 import table_quality
 from table_parts import by_size, conditions, figure, grid
@@ -690,7 +691,28 @@ def growth(facts: dict) -> list[str]:
     ]
 
 
+def acceptance_rates(facts: dict) -> list[str]:
+    """Effective draws a gradient relative to the target 0.8: geometric means over densities, and their range."""
+    found = {(row["density"], row["target"]): row for row in facts["rows"]}
+    kinds = {row["density"]: row["kind"] for row in facts["rows"]}
+    quantities = ("entries", "squares", "log density")
+
+    def cell(kind: str, quantity: str, target: float) -> str:
+        ratios = [found[d, target][quantity] / found[d, 0.8][quantity] for d, k in kinds.items() if k == kind]
+        return f"{geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+    targets = [target for target in facts["config"]["targets"] if target != 0.8]
+    numbers = Counter(kinds.values())
+    rows = {
+        f"{kind} ({number}), {quantity}": [cell(kind, quantity, target) for target in targets]
+        for kind, number in numbers.items()
+        for quantity in quantities
+    }
+    return grid("densities, quantity", [f"target {target:g}" for target in targets], rows)
+
+
 TABLES = {
+    "acceptance-rates": ("acceptance_rates", acceptance_rates),
     "growth": ("growth", growth),
     "mass-matrices": ("mass_matrices", mass_matrices),
     "time-to-answer": ("time_to_answer", time_to_answer),

@@ -220,6 +220,13 @@ def test_without_header(write):
     assert table.row_labels == ("x", "y", "z")
 
 
+def test_a_column_that_is_named_by_a_number_in_the_header(write):
+    path = write("142.24,144.78\n1,2\n3,5\n")
+    with pytest.raises(TableError, match=r"has no column '144.78'.*No header line was found.*--header True"):
+        read_table(path, columns=["144.78"])
+    assert read_table(path, columns=["144.78"], header=True).names == ("144.78",)
+
+
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize(
     ("text", "names", "notes"),

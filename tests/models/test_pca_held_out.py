@@ -161,6 +161,9 @@ def test_sentences_on_numbers_of_components():
     assert said(good, 1) == [
         "2 components predict 50 % of the variance of held-out cells, 1 only 40 %: try `--n-components 2`."
     ]
+    assert said(curve(0.0, 0.006, 0.0144, chosen=2), 1) == [
+        "2 components predict 1.4 % of the variance of held-out cells, 1 only 0.6 %: try `--n-components 2`."
+    ]
     assert said(good, 2)[0].endswith("cells, about as much as any number up to 3.")
     assert said(good, 3)[0].endswith("cells, 3 51 %: for predictions `--n-components 2` is enough.")
     assert said(good, 9)[0].endswith("of held-out cells: for predictions `--n-components 2` is enough.")

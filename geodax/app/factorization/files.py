@@ -12,7 +12,7 @@ from geodax.app.run_folder.files import kept_arrays, save_arrays
 from geodax.app.tables.chosen_rows import choose_held_out, times_of
 from geodax.app.tables.codes import better_likelihood
 from geodax.app.tables.dialect import FOUND, Dialect
-from geodax.app.tables.names import as_names
+from geodax.app.tables.names import as_names, no_column
 from geodax.app.tables.read import Table, notes_on_reading, read_table
 from geodax.data.errors import TableError, listed, nearest
 
@@ -173,9 +173,7 @@ def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[
     """Columns of users, items and ratings: as requested, else by their names, else by position."""
     for role, name in asked.items():
         if name and name not in names:
-            raise TableError(
-                f"{path} has no column {name!r}{nearest(name, names)}. Use --{role} with one of {listed(names)}."
-            )
+            raise no_column(path, name, names, f"Use --{role} with one of")
     names = [name for name in names if name != asked["time"]]
     called = {re.sub(r"[\W_]", "", name.casefold()): name for name in reversed(names)}
     found = {

@@ -16,9 +16,9 @@ from geodax.app.tables.chosen_rows import about_copies, about_held_out, choose_h
 from geodax.app.tables.codes import codes
 from geodax.app.tables.columns import SEVERAL_UNITS
 from geodax.app.tables.dialect import BLANK, FOUND, MISSING, Dialect
-from geodax.app.tables.names import as_names
+from geodax.app.tables.names import as_names, no_column
 from geodax.app.tables.read import ASKED_FOR, Table, match_columns, read_table
-from geodax.data.errors import TableError, counted, listed, nearest
+from geodax.data.errors import TableError, counted, listed
 from geodax.models.mlp.weights import whole_groups
 
 _LEAST_ROWS = 4
@@ -160,10 +160,7 @@ def read_labelled(
                 time: "--time",
                 **dict.fromkeys(wished, "--target"),
             }.get(name, "--drop")
-            raise TableError(
-                f"{path} has no column {name!r}{nearest(name, table.file_columns)}. Use {option} with one of "
-                f"{listed(table.file_columns)}."
-            )
+            raise no_column(path, name, table.file_columns, f"Use {option} with one of")
     total = len(table.values)
     if total < _LEAST_ROWS:
         raise TableError(f"{path} has {counted(total, 'row')}. A fit needs at least {_LEAST_ROWS}.")

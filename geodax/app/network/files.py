@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from geodax.app.tables.dialect import FOUND, Dialect
-from geodax.app.tables.names import as_names, in_order
+from geodax.app.tables.names import as_names, in_order, no_column
 from geodax.app.tables.read import Table, notes_on_reading, read_table
-from geodax.data.errors import TableError, listed, nearest
+from geodax.data.errors import TableError, listed
 
 DOUBLE = "Each {} is listed in both directions and counts once."
 _MOST_CELLS = 4  # of a row of an edge list; its lines may end in a delimiter
@@ -255,9 +255,7 @@ def _named_edges(path: Path, columns: tuple[str, ...], dialect: Dialect) -> _Edg
     def known(names: Sequence[str]) -> Sequence[str]:
         for name in columns:
             if name not in names:
-                raise TableError(
-                    f"{path} has no column {name!r}{nearest(name, names)}. Its columns are {listed(names)}."
-                )
+                raise no_column(path, name, names)
         return columns
 
     table = read_table(path, text=lambda names: known(names)[:2], needed=known, keep_constant=True, **dialect.options())

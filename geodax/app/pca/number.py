@@ -82,11 +82,12 @@ def sentences(found: Evidence, p: int) -> list[str]:
             said.append(f"{text}.")
     if held_out is None or advised is None:
         return said
-    share = f"{_percent(held_out, advised)} of the variance of held-out cells"
+    decimals = int(advised > p and _percent(held_out, advised) == _percent(held_out, p))  # few percent of both
+    share = f"{_percent(held_out, advised, decimals)} of the variance of held-out cells"
     if advised > p:
         said.append(
-            f"{_components(advised)} predict{'s' * (advised == 1)} {share}, {p} only {_percent(held_out, p)}: try "
-            f"`--n-components {advised}`."
+            f"{_components(advised)} predict{'s' * (advised == 1)} {share}, {p} only "
+            f"{_percent(held_out, p, decimals)}: try `--n-components {advised}`."
         )
     elif advised == p:
         said.append(
@@ -123,5 +124,5 @@ def _components(number: int) -> str:
     return f"{number} component{'' if number == 1 else 's'}"
 
 
-def _percent(held_out: HeldOutCells, number: int) -> str:
-    return f"{100 * held_out.predicted[number]:.0f} %".replace("-", "−")
+def _percent(held_out: HeldOutCells, number: int, decimals: int = 0) -> str:
+    return f"{100 * held_out.predicted[number]:.{decimals}f} %".replace("-", "−")

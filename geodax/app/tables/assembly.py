@@ -11,7 +11,8 @@ import numpy as np
 from geodax.app.tables.columns import READ_AS_TEXT, Column
 from geodax.app.tables.dates import DATES, TIMES
 from geodax.app.tables.dialect import POINT, Separators
-from geodax.data.errors import TableError, counted, listed, nearest
+from geodax.app.tables.names import no_column
+from geodax.data.errors import TableError, counted
 
 ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that come from the caller's request."""
@@ -146,7 +147,7 @@ def assemble(
     by_name = {c.name: c for c in read}
     for name in (*(columns or ()), *as_text):
         if name not in by_name:
-            raise TableError(f"{path} has no column {name!r}{nearest(name, names)}. Its columns are {listed(names)}.")
+            raise no_column(path, name, names)
         c = by_name[name]
         if c.numbers is None and name not in as_text and not c.is_mistake and not asked.may_be_text:
             raise TableError(f"{path}: column {name!r} is {c.reason}")

@@ -3,11 +3,13 @@
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from geodax.app.tables.dialect import FOUND, MISSING, Dialect
 from geodax.app.tables.number_forms import is_numeric
+from geodax.data.errors import TableError, listed, nearest
 
 _WHOLE_WITH_POINT = re.compile(r"(0|-?[1-9][0-9]*)\.(0{0,2}|0{4,})")  # three zeros may be a thousand
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,999}")
@@ -55,6 +57,17 @@ def apart(names: Iterable[str], others: Iterable[str]) -> list[str]:
         taken.add(new)
         found.append(new)
     return found
+
+
+def are_nameless(names: Sequence[str]) -> bool:
+    """Whether columns are named by their position, because the table has no header."""
+    return all(re.fullmatch(r"column [0-9]+", name) for name in names)
+
+
+def no_column(path: Path, name: str, names: Sequence[str], use: str = "Its columns are") -> TableError:
+    """Make an error that a table has no column of this name, but others, introduced by ``use``."""
+    header = " No header line was found; if the first line holds names, use --header True." * are_nameless(names)
+    return TableError(f"{path} has no column {name!r}{nearest(name, names)}. {use} {listed(names)}.{header}")
 
 
 def in_one_cell(names: Iterable[str]) -> str:

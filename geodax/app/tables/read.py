@@ -5,7 +5,6 @@ Ambiguous tables raise `TableError`, which names the file, line and column, what
 to do.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from geodax.app.tables.columns import WITHOUT, Column
 from geodax.app.tables.dates import DATES, TIMES
 from geodax.app.tables.dialect import MISSING, NOTHING_SHOWN, Separators
 from geodax.app.tables.frames import CELL_END, is_workbook, read_parquet, read_workbook
+from geodax.app.tables.names import are_nameless
 from geodax.app.tables.number_forms import BOOLEAN_FORMS
 from geodax.app.tables.numpy_files import read_numpy
 from geodax.app.tables.rows import find_layout
@@ -170,7 +170,7 @@ def _compare_forms(
     """Keep the forms of columns; note units that only one of two tables has, and raise for forms that differ."""
     if found is not None:
         found.update({column.name: column.form for column in read if column.form})
-    if earlier is None or _are_nameless([column.name for column in read]):
+    if earlier is None or are_nameless([column.name for column in read]):
         return
     for name, numbers, new in ((c.name, c.numbers, c.form) for c in read if c.name in needed):
         old, present = earlier.get(name, ""), np.empty(0) if numbers is None else numbers[~np.isnan(numbers)]
@@ -201,7 +201,7 @@ def if_all_there(names: Sequence[str], also: Sequence[str] = ()) -> Callable[[Se
     def chosen(there: Sequence[str]) -> Sequence[str]:
         present, known = set(there), set(names)
         lacking = [name for name in names if name not in present]
-        if lacking and (_are_nameless(names) or _are_nameless(there)):
+        if lacking and (are_nameless(names) or are_nameless(there)):
             return there
         others = [name for name in there if name not in known]
         similar = {near(name, others) for name in lacking[:_MOST_SOUGHT]}
@@ -236,7 +236,7 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
     numeric = [name for name in table.file_columns if name in pool]
     notes = [note for note in table.notes if not isinstance(note, OnCounting)]  # the columns are already chosen
     lacking = [name for name in names if name not in pool]
-    nameless = not table.has_header or _are_nameless(names)
+    nameless = not table.has_header or are_nameless(names)
     is_by_position = bool(lacking) and nameless and len(numeric) == len(names)
     if is_by_position:
         notes.append(f"The {len(names)} numeric columns were matched by position: {', '.join(names)}.")
@@ -264,10 +264,6 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
         set_aside={name: pool[name] for name in extra},
         is_by_position=is_by_position,
     )
-
-
-def _are_nameless(names: Sequence[str]) -> bool:
-    return all(re.fullmatch(r"column [0-9]+", name) for name in names)
 
 
 def _nearest(table: Table, name: str, numeric: Sequence[str], names: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ class PCAOptions:
     num_warmup: int = 1000
     num_samples: int = 1000
     num_chains: int = 4
-    target_acceptance_rate: float = 0.8
+    target_acceptance_rate: float = 0.7
     mean_prior_scale: float = 1.0
     scale_prior_scale: float = 1.0
     noise_prior_scale: float = 1.0
