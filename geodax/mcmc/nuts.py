@@ -11,7 +11,6 @@ import numpy as np
 from geodax import _checks
 from geodax._types import SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.geometry.sphere import Sphere
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.kernels import exact_algorithm
 from geodax.mcmc.trajectories import Integrator, dynamic_trajectory
@@ -42,8 +41,8 @@ def nuts(
             ``"low_rank"`` (the 32 directions that deviate most from the diagonal, :math:`O(d)` work), both from draws
             and gradients. None is ``"low_rank"``, or ``"diagonal"`` for more than 10,000 entries. A leaf on another
             manifold has a single scale. With a given ``step_size`` nothing is learned.
-        target_acceptance_rate: Target of the warm-up. None is 0.8, and 0.7 on a single ``Sphere`` or ``Stiefel``, where
-            that gives more effective draws a gradient. Raise it to 0.9 or 0.95 if there are divergences.
+        target_acceptance_rate: Target of the warm-up. None is 0.8, and 0.7 on a single ``Stiefel``, where that
+            gives more effective draws a gradient. Raise it to 0.9 or 0.95 if there are divergences.
 
     Returns:
         The algorithm, for :func:`geodax.sample` or for manual use through ``init`` and ``step``.
@@ -54,7 +53,7 @@ def nuts(
     """
     max_num_doublings = _checks.whole("nuts", "max_num_doublings", max_num_doublings, most=20)
     if target_acceptance_rate is None:
-        target_acceptance_rate = _TARGET_ON_FRAMES if isinstance(manifold, Sphere | Stiefel) else _TARGET
+        target_acceptance_rate = _TARGET_ON_FRAMES if isinstance(manifold, Stiefel) else _TARGET
     if step_size is not None:
         step_size = _checks.number("nuts", "step_size", step_size, above=0.0)
 
