@@ -13,7 +13,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from geodax import _checks
-from geodax._wording import argument
+from geodax._wording import argument, in_python
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -132,7 +132,12 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
             is_allowed &= values <= 1
         if not is_allowed.all():
             wanted = "counts 0, 1, 2, ..." if link == "log" else f"0 and 1 ({argument('link', 'log')} is for counts)"
-            raise ValueError(f"Eigenmodel: {argument('link', link)} needs {wanted}, found {values[~is_allowed][0]}.")
+            raise ValueError(
+                f"Eigenmodel: {argument('link', link)} needs {wanted}, found {values[~is_allowed][0]}. Without the "
+                "weights of the edges, "
+                + in_python("np.where(np.isnan(X), X, X != 0) says", "--first-node and --second-node without --value say")
+                + " which pairs are linked."
+            )
         self.n_features_in_ = len(matrix)
         return matrix
 
