@@ -113,7 +113,9 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
         link = self._link()
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:
             raise ValueError(
-                f"Eigenmodel: expected a square adjacency matrix of at least 3 nodes, found shape {matrix.shape}."
+                f"Eigenmodel: expected a square adjacency matrix of at least 3 nodes, found shape {matrix.shape}"
+                + in_python("; networkx.to_numpy_array(graph, weight=None) makes one of a graph")
+                + "."
             )
         require_count("Eigenmodel", "rank", self.rank, len(matrix) - 1, "the number of nodes less one")
         off = ~np.eye(len(matrix), dtype=bool)
