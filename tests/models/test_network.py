@@ -412,7 +412,7 @@ def test_times_of_contacts_in_other_columns(tmp_path):
         assert found.names == expected.names
         np.testing.assert_array_equal(found.counts, expected.counts)
         later.to_csv(path, index=False, header=False)
-        with pytest.raises(ValueError, match="should hold the times, but 'column [35]' is in ascending order"):
+        with pytest.raises(ValueError, match=r"should hold the times, but 'column [35]' is in ascending order"):
             contacts.read_contacts(path, width=100.0)
 
 

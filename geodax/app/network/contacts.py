@@ -197,8 +197,8 @@ def read_contacts(
     if names[0].lower() not in _TIMES and _ascends(table.text[names[-1]]) and not _ascends(times):
         raise TableError(
             f"{path}: the first column should hold the times, but {names[-1]!r} is in ascending order and {names[0]!r} "
-            f"is not. Put the times first, or name their column 'time'. If {names[0]!r} has the times, sort the rows by "
-            "it."
+            f"is not. Put the times first, or name their column 'time'. If {names[0]!r} has the times, sort the rows "
+            "by it."
         )
     first, second = (as_names(table.text[name], dialect) for name in names[-2:])
     is_whole = np.isfinite(times) & (first != "") & (second != "")

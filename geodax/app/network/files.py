@@ -322,4 +322,8 @@ def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:
     if repeated:
         rule = "their counts are added up" if counts else "the largest value counts"
         notes.append(f"{repeated} edges repeat a pair: {rule}.")
+        if np.isin(i * len(names) + j, j * len(names) + i).any():
+            notes.append(
+                "Some pairs are listed in both directions. If edges are directed, that is lost: the model is symmetric."
+            )
     return Adjacency(np.triu(matrix, 1) + np.triu(matrix, 1).T, tuple(names.tolist()), tuple(notes))

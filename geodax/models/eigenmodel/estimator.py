@@ -137,7 +137,9 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
             raise ValueError(
                 f"Eigenmodel: {argument('link', link)} needs {wanted}, found {values[~is_allowed][0]}. Without the "
                 "weights of the edges, "
-                + in_python("np.where(np.isnan(X), X, X != 0) says", "--first-node and --second-node without --value say")
+                + in_python(
+                    "np.where(np.isnan(X), X, X != 0) says", "--first-node and --second-node without --value say"
+                )
                 + " which pairs are linked."
             )
         self.n_features_in_ = len(matrix)
