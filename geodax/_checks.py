@@ -229,6 +229,8 @@ def numbers(owner: str, name: str, value: Any) -> np.ndarray:
             value = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"{owner}: {name} must be an array of real numbers: {error}.") from error
+    if hasattr(value, "toarray"):  # scipy.sparse
+        raise TypeError(f"{owner}: {name} is sparse; pass {name}.toarray().")
     x = plain(owner, name, value)
     if x.dtype.kind not in "biuf" and x.dtype != jnp.bfloat16:
         raise TypeError(f"{owner}: {name} must be an array of real numbers, found {described(value)}.")

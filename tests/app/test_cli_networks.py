@@ -222,7 +222,8 @@ def test_names_of_rows_that_are_not_those_of_the_columns_are_refused(tmp_path):
     assert read_adjacency(_written(tmp_path, rows)).names == ("x", "y", "z", "a")
 
 
-def test_the_first_line_of_a_list_of_names_is_an_edge_if_both_are_nodes(tmp_path):
+def test_the_first_line_of_a_list_of_names_is_an_edge_if_one_is_a_node_below(tmp_path):
+    """The other may have this edge alone, as the Acciaiuoli among the families of Florence."""
     ring = "ann,bob\nbob,cy\ncy,dee\ndee,ann\n"
     for text, first, word in ((ring, "'ann', 'bob'", "a pair"), ("from,to\n" + ring, "'from', 'to'", "the names of")):
         data = read_adjacency(_written(tmp_path, text))
@@ -230,6 +231,12 @@ def test_the_first_line_of_a_list_of_names_is_an_edge_if_both_are_nodes(tmp_path
         assert data.names == ("ann", "bob", "cy", "dee")
         assert any(f"Line 1 ({first}) was read as {word}" in note for note in data.notes)
     assert read_adjacency(_written(tmp_path, ring), dialect=Dialect(header=True)).values.sum() == 6
+    for text in ("eve,bob\n" + ring, "bob,eve\n" + ring):
+        data = read_adjacency(_written(tmp_path, text))
+        assert data.names == ("ann", "bob", "cy", "dee", "eve")
+        assert data.values.sum() == 10
+    with pytest.raises(TableError, match="node 'bbo' is not in the network"):
+        read_pairs(_written(tmp_path, "ann,bbo\nann,cy\n"), ("ann", "bob", "cy"))
 
 
 def test_the_first_line_of_new_pairs_is_a_pair_if_both_are_nodes(tmp_path):
@@ -267,7 +274,10 @@ def test_edges_listed_in_both_directions_count_once(tmp_path, counts):
     assert "Each edge is listed in both directions and counts once." in twice.notes
     directed = read_adjacency(_written(tmp_path, "a,b,n\nx,y,3\ny,x,1\ny,z,2\nz,y,2\n"), counts=counts)
     np.testing.assert_array_equal(directed.values[0, 1], 4 if counts else 3)
-    assert not any("both directions" in note for note in directed.notes)
+    assert not any("counts once" in note for note in directed.notes)
+    assert any("Some pairs are listed in both directions. If edges are directed" in note for note in directed.notes)
+    repeated = read_adjacency(_written(tmp_path, "a,b,n\nx,y,3\nx,y,1\ny,z,2\n"), counts=counts)
+    assert not any("directed" in note for note in repeated.notes)
 
 
 def test_contacts_listed_in_both_directions_count_once(tmp_path):
@@ -311,7 +321,7 @@ def test_values_of_edges(tmp_path):
     assert data.values[y, z] == data.values[u, x] == 1
     assert np.isnan(data.values[x, z])
     assert data.values[u, y] == 0
-    with pytest.raises(ValueError, match=r"needs 0 and 1 .* found -1"):
+    with pytest.raises(ValueError, match=r"needs 0 and 1 .* found -1.*np.where\(np.isnan\(X\), X, X != 0\) says"):
         Eigenmodel(rank=1).prepare(data.values)
     with pytest.raises(TableError, match="must hold numbers, but 'w' is text, such as 'low' on line 2"):
         read_adjacency(_written(tmp_path, "a,b,w\nx,y,low\ny,z,high\n"))
@@ -324,6 +334,19 @@ def test_nodes_and_values_of_edges_between_blanks(tmp_path, header):
     )
     assert read.names == ("Fantine", "Javert", "Valjean")
     np.testing.assert_array_equal(read.values, [[0, 5, 9], [5, 0, 17], [9, 17, 0]])
+
+
+@pytest.mark.parametrize("header", ["", "source target\n"])
+def test_nodes_between_blanks_need_no_value(tmp_path, header):
+    """As networkx.write_edgelist(..., data=False) writes them; lines of other lengths are no edges."""
+    lines = f"{header}Javert Valjean\nJavert Fantine\nFantine Valjean\n"
+    read = read_adjacency(_written(tmp_path, lines))
+    assert read.names == ("Fantine", "Javert", "Valjean")
+    np.testing.assert_array_equal(read.values, 1 - np.eye(3))
+    pairs = read_pairs(_written(tmp_path, lines), read.names)
+    np.testing.assert_array_equal(pairs.places, [[1, 2], [1, 0], [0, 2]])
+    with pytest.raises(TableError, match="has no numeric column"):
+        read_adjacency(_written(tmp_path, f"{lines}Jean Valjean Javert\n"))
 
 
 def test_values_of_edges_with_a_decimal_comma(tmp_path):

@@ -539,6 +539,9 @@ def test_rows_without_groups_are_one_group(data):
     assert of_pair.n_features_in_ == N1 + N2
     np.testing.assert_allclose(model.transform(rows), of_pair.transform(pair), rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(model.predict(rows[:, :N1]), of_pair.predict(rows[:, :N1]), rtol=1e-12, atol=1e-14)
+    frame = model.set_output(transform="pandas").transform(rows)
+    assert frame.columns.tolist() == ["shared0", "view_1_0", "view_2_0"]
+    np.testing.assert_allclose(frame, of_pair.transform(pair), rtol=1e-12, atol=1e-14)
     with pytest.raises(ValueError, match=f"X has {N1 + N2 - 1} features, but HierarchicalCCA is expecting {N1 + N2}"):
         model.transform(rows[:, 1:])
     with pytest.raises(ValueError, match="one label"):
@@ -579,6 +582,8 @@ def test_errors_of_predictions(fitted, data):
         HierarchicalCCA().predict(rows[:, :N1], groups)
     with pytest.raises(ValueError, match="'d' is not in the fit; expected one of a, b, c"):
         fitted.predict(rows[:3, :N1], ["a", "d", "a"])
+    with pytest.raises(ValueError, match=r"found None. The fit had groups such as 'a'. A Pipeline passes its y as"):
+        fitted.predict(rows[:3, :N1])
     with pytest.raises(ValueError, match="view 2 as 3 rows of 4"):
         fitted.predict(rows[:3, :N1], groups[:3], view=1)
     with pytest.raises(ValueError, match="view must be 1 or 2"):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.stats import chi2, norm
 from sklearn.exceptions import NotFittedError
 
@@ -191,10 +192,12 @@ def test_counts():
         ({"link": "log"}, lambda m: m - 1, "counts"),
         ({"link": "log"}, lambda m: m / 2, "counts"),
         ({}, lambda m: m * np.nan, "no pair"),
+        ({}, lambda m: m[0], r"found shape \(20,\); networkx.to_numpy_array\(graph, weight=None\)"),
+        ({}, sparse.csr_array, r"X is sparse; pass X.toarray\(\)"),
     ],
 )
 def test_errors_of_the_input(network, options, change, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         Eigenmodel(**options).fit(change(np.nan_to_num(network)))
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from scipy.stats import halfnorm, multivariate_normal, norm
 
 from geodax.app.factorization.files import read_new_pairs
@@ -351,6 +352,7 @@ def test_components_that_the_ratings_do_not_need_vanish():
         ({"interaction_scale": 0.0}, lambda x, y: (x, y), "interaction_scale must be a positive number"),
         ({"num_samples": 0}, lambda x, y: (x, y), "num_samples"),
         ({}, lambda x, y: (x[:, :1], y), "a user and an item in each row"),
+        ({}, lambda x, y: (sparse.eye_array(3, 4), y), r"found shape \(3, 4\). Of a matrix of ratings, np.argwhere"),
         ({}, lambda x, y: (x, y[:-1]), "one for each pair"),
         ({}, lambda x, y: (x, y * np.nan), "non-finite"),
         ({}, lambda x, y: (x, 0 * y + 3), "all ratings are equal"),

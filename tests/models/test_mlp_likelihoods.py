@@ -154,6 +154,16 @@ def test_integer_weights_are_repeated_rows(kind, rows):
             make((4,), **options).fit(x, y, wrong)
 
 
+def test_weights_that_are_shares_are_named(rows, recwarn):
+    """Catches silence about weights that add up to 1, with which the data say as much as one row."""
+    x, real, _ = rows
+    model = BayesianMLPRegressor((), **PRIOR).fit(x, real, np.full(40, 0.06))
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="the weights add up to 1, and all 40 rows count as that many") as found:
+        model.fit(x, real, np.full(40, 1 / 40))
+    assert found[0].filename == __file__
+
+
 def test_class_weights_are_scikit_learns(rows):
     """Catches balanced weights that ignore the weights of rows: repeated rows give the same ones."""
     x, _, counts = rows

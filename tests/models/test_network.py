@@ -6,6 +6,7 @@ from copy import deepcopy
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import nbinom, norm, poisson
 from sklearn.exceptions import NotFittedError
@@ -396,6 +397,25 @@ def test_contact_files(tmp_path):
         contacts.read_contacts(path, width=100.0)
 
 
+def test_times_of_contacts_in_other_columns(tmp_path):
+    """As edges with a time are often written; without a name, numbers of nodes are not taken for times."""
+    path = tmp_path / "contacts.csv"
+    rows = [(20 * t, 7 - t % 3, 3 + t % 2, "AB"[t % 2], "AC"[t % 2]) for t in range(12)]
+    for columns in ((0, 1, 2), (0, 1, 2, 3, 4)):
+        table = pd.DataFrame(rows)[list(columns)]
+        table.columns = ["Timestamp", "source", "target", "class_i", "class_j"][: len(columns)]
+        table.to_csv(path, index=False)
+        expected = contacts.read_contacts(path, width=100.0)
+        later = table[[*table.columns[1:], "Timestamp"]]
+        later.to_csv(path, index=False)
+        found = contacts.read_contacts(path, width=100.0)
+        assert found.names == expected.names
+        np.testing.assert_array_equal(found.counts, expected.counts)
+        later.to_csv(path, index=False, header=False)
+        with pytest.raises(ValueError, match=r"should hold the times, but 'column [35]' is in ascending order"):
+            contacts.read_contacts(path, width=100.0)
+
+
 def test_contacts_without_a_time_or_a_class_are_left_out(tmp_path):
     """With a note, and no class of their own; times that are no numbers are refused."""
     path = tmp_path / "contacts.csv"
@@ -419,6 +439,8 @@ def test_dates_of_contacts_are_days(tmp_path):
     assert windows.starts.tolist() == [18262, 18263]
     assert windows.counts[:, 0].tolist() == [[0, 2], [1, 0]]
     assert any(note.startswith("Read as numbers: 'time' (dates as days since 1970-01-01)") for note in windows.notes)
+    with pytest.raises(ValueError, match=r"a window of 600 days has 8.64e\+05 minutes. .*less than one full window"):
+        contacts.read_contacts(path, width=600.0)
 
 
 def test_classes_are_named_as_they_are_written_and_in_order(tmp_path):

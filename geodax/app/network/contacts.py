@@ -1,5 +1,6 @@
 """Contacts between people, counted between classes in time windows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ class ContactWindows:
 
 
 _MOST_COUNTS = 100_000_000
+_TIMES = ("time", "times", "timestamp", "date", "datetime", "day", "unixtime", "t")  # usual names of their column
 _USUAL_WINDOWS = 100
 
 
@@ -164,7 +166,8 @@ def read_contacts(
 
     Args:
         path: A table with the columns time, one side, other side and, if the sides are people who belong to classes,
-            the classes of both: three or five columns, with or without a header.
+            the classes of both: three or five columns, with or without a header. A column named time, timestamp, date
+            or the like may have any place.
         width: Length of a window, in the unit of the times; None as in :func:`count_windows`.
         start: Start of the first window; None is the time of the first contact.
         dialect: Format of the file.
@@ -177,8 +180,8 @@ def read_contacts(
         TableError: If the table has other columns, or times are not numbers.
         ValueError: See :func:`count_windows`.
     """
-    table = read_table(path, text=lambda names: names[1:], keep_constant=True, **dialect.options())
-    names = table.file_columns
+    table = read_table(path, text=lambda names: _time_first(names)[1:], keep_constant=True, **dialect.options())
+    names = _time_first(table.file_columns)
     if len(names) not in (3, 5):
         raise TableError(
             f"{path}: expected the columns time, i, j, or time, i, j, class of i, class of j. "
@@ -191,6 +194,12 @@ def read_contacts(
             "are read as days."
         )
     times = table.numbers(names[0])
+    if names[0].lower() not in _TIMES and _ascends(table.text[names[-1]]) and not _ascends(times):
+        raise TableError(
+            f"{path}: the first column should hold the times, but {names[-1]!r} is in ascending order and {names[0]!r} "
+            f"is not. Put the times first, or name their column 'time'. If {names[0]!r} has the times, sort the rows "
+            "by it."
+        )
     first, second = (as_names(table.text[name], dialect) for name in names[-2:])
     is_whole = np.isfinite(times) & (first != "") & (second != "")
     if not is_whole.any():
@@ -199,16 +208,37 @@ def read_contacts(
     i, j = people.reshape(2, -1)
     is_double = in_both_directions(i[is_whole], j[is_whole], times[is_whole])
     is_used = is_whole & (i < j) if is_double else is_whole
-    windows = count_windows(times[is_used], first[is_used], second[is_used], width=width, start=start)
+    is_date = names[0] in table.dates and bool(times[is_whole].max() > 1)  # not times of a day
+    try:
+        windows = count_windows(times[is_used], first[is_used], second[is_used], width=width, start=start)
+    except ValueError as error:
+        if not is_date or width is None:
+            raise
+        minutes = f"a window of {width:g} days has {1440 * width:.4g} minutes"
+        raise TableError(f"{path}: times are dates, counted in days, so that {minutes}. {error}") from error
     notes = notes_on_reading(table)
     if not is_whole.all():
         notes.append(f"{int((~is_whole).sum())} of {len(times)} rows lack a time or a class and are left out.")
     if is_double:
         notes.append(DOUBLE.format("contact"))
-    is_date = names[0] in table.dates and bool(times[is_whole].max() > 1)  # not times of a day
     if is_date:
         notes.append(f"Times are in days: a window of {windows.width:g} days has {1440 * windows.width:.4g} minutes.")
     return replace(windows, notes=(*notes, *windows.notes), is_date=is_date)
+
+
+def _time_first(names: Sequence[str]) -> list[str]:
+    """The columns in their order, but the first with a usual name of times before the others."""
+    time = next((name for name in names if name.lower() in _TIMES), None)
+    return sorted(names, key=lambda name: name != time)
+
+
+def _ascends(values: Any) -> bool:
+    """Whether the values are numbers in ascending order, neither all equal nor missing."""
+    try:
+        steps = np.diff(np.asarray(values, np.float64))
+    except ValueError:
+        return False
+    return bool(np.all(steps >= 0) and np.any(steps > 0))
 
 
 def _windows(times: np.ndarray, begin: float, width: float) -> np.ndarray:

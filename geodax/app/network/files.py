@@ -72,7 +72,7 @@ def read_adjacency(
     A file of two or three columns is an edge list: two nodes, and the pair's value in the third column if there is one,
     1 otherwise. Pairs that are not listed are zero. If each edge is listed in both directions with the same value, it
     counts once. If pairs are listed several times otherwise, the largest value counts; counts are added up. The first
-    line holds column names unless both its nodes also appear below. If ``columns`` names the two node columns and
+    line holds column names unless one of its nodes also appears below. If ``columns`` names the two node columns and
     perhaps the value column, other columns are ignored.
 
     Any other file is a matrix, with as many rows as numeric columns. A text column before them holds the row names,
@@ -137,7 +137,7 @@ def read_pairs(
 ) -> Pairs:
     """Read pairs of nodes of a network from a file of two or three columns, with nodes in the first two.
 
-    Its first line holds column names unless both its cells are nodes of the network. If the node columns of the fit
+    Its first line holds column names unless one of its cells is a node of the network. If the node columns of the fit
     were named, a wider file must have these two. Raises TableError if a node is not in the network.
     """
     written = as_names(names).tolist()  # an earlier version kept 17.0
@@ -223,13 +223,15 @@ def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = Non
         needed=(),
         **dataclasses.replace(dialect, header=False).options(),
     )
+    if len(whole.file_columns) == 1 and dialect.delimiter is None and _are_pairs_of_words(whole):
+        return _edge_list(path, dataclasses.replace(dialect, delimiter=" "), nodes)
     if len(whole.file_columns) > _MOST_CELLS:
         return None
     cells = list(whole.text.values())
     if dialect.header is None:
         below = nodes if nodes is not None else as_names(cell for side in cells[:2] for cell in side[1:]).tolist()
         first = set(as_names(side[0] for side in cells[:2]).tolist()) - {""}
-        if first and first <= set(below):
+        if first & set(below):
             dialect = dataclasses.replace(dialect, header=False)
     asked = None if nodes is None else ()  # of new pairs only the nodes matter
     table = read_table(path, columns=asked, text=lambda names: names[:2], keep_constant=True, **dialect.options())
@@ -247,6 +249,12 @@ def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = Non
     if len(table.file_columns) == 2 or nodes is not None:
         return _EdgeList(ends, None, tuple(notes))
     return _EdgeList(ends, _values(table, table.file_columns[2]), tuple(notes))
+
+
+def _are_pairs_of_words(table: Table) -> bool:
+    """Whether each row of the only column is two words, as ``networkx.write_edgelist(..., data=False)`` writes them."""
+    (cells,) = table.text.values()
+    return all(len(cell.split()) == 2 for cell in cells)
 
 
 def _named_edges(path: Path, columns: tuple[str, ...], dialect: Dialect) -> _EdgeList:
@@ -312,4 +320,8 @@ def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:
     if repeated:
         rule = "their counts are added up" if counts else "the largest value counts"
         notes.append(f"{repeated} edges repeat a pair: {rule}.")
+        if np.isin(i * len(names) + j, j * len(names) + i).any():
+            notes.append(
+                "Some pairs are listed in both directions. If edges are directed, that is lost: the model is symmetric."
+            )
     return Adjacency(np.triu(matrix, 1) + np.triu(matrix, 1).T, tuple(names.tolist()), tuple(notes))

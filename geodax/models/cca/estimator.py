@@ -144,6 +144,19 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         """
         return over_rows(density.latent_mean, self.draws(), *self._both(X, groups).each).mean(axis=0)
 
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return names of the latent variables in the order of :meth:`transform`, for ``set_output``.
+
+        Args:
+            input_features: Ignored.
+
+        Returns:
+            ``shared0``, ..., then those of the views, ``view_1_0``, ..., ``view_2_0``, ...
+        """
+        check_is_fitted(self, "posterior_")
+        sizes = {"shared": self.reference_.shared_1, "view_1_": self.reference_.own_1, "view_2_": self.reference_.own_2}
+        return np.array([f"{name}{i}" for name, frame in sizes.items() for i in range(frame.shape[-1])], dtype=object)
+
     def predict(self, X: Any, groups: Any = None, *, view: int = 2) -> Float[np.ndarray, "m n"]:
         """Compute expected values of one view given the other, averaged over the draws.
 

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from geodax import _checks
+from geodax._wording import in_python
 from geodax.models.missing import require_values
 
 Columns = Sequence[Any]
@@ -162,7 +163,11 @@ def group_labels(owner: str, X: Any, groups: Any, num_rows: int, known: Sequence
         return np.repeat(known, num_rows)
     if groups is None or isinstance(groups, str) or np.shape(groups) != (num_rows,):
         found = repr(groups) if groups is None or isinstance(groups, str) else f"shape {np.shape(groups)}"
-        raise ValueError(f"{owner}: groups must hold one label for each of the {num_rows} rows, found {found}.")
+        of_fit = ""
+        if groups is None and len(known):
+            pipeline = in_python(" A Pipeline passes its y as the groups of a fit.")
+            of_fit = f" The fit had groups such as {_checks.described(known[0])}.{pipeline}"
+        raise ValueError(f"{owner}: groups must hold one label for each of the {num_rows} rows, found {found}.{of_fit}")
     return np.asarray(groups)
 
 

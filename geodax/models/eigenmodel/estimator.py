@@ -13,7 +13,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from geodax import _checks
-from geodax._wording import argument
+from geodax._wording import argument, in_python
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -113,7 +113,9 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
         link = self._link()
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:
             raise ValueError(
-                f"Eigenmodel: expected a square adjacency matrix of at least 3 nodes, found shape {matrix.shape}."
+                f"Eigenmodel: expected a square adjacency matrix of at least 3 nodes, found shape {matrix.shape}"
+                + in_python("; networkx.to_numpy_array(graph, weight=None) makes one of a graph")
+                + "."
             )
         require_count("Eigenmodel", "rank", self.rank, len(matrix) - 1, "the number of nodes less one")
         off = ~np.eye(len(matrix), dtype=bool)
@@ -132,7 +134,14 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
             is_allowed &= values <= 1
         if not is_allowed.all():
             wanted = "counts 0, 1, 2, ..." if link == "log" else f"0 and 1 ({argument('link', 'log')} is for counts)"
-            raise ValueError(f"Eigenmodel: {argument('link', link)} needs {wanted}, found {values[~is_allowed][0]}.")
+            raise ValueError(
+                f"Eigenmodel: {argument('link', link)} needs {wanted}, found {values[~is_allowed][0]}. Without the "
+                "weights of the edges, "
+                + in_python(
+                    "np.where(np.isnan(X), X, X != 0) says", "--first-node and --second-node without --value say"
+                )
+                + " which pairs are linked."
+            )
         self.n_features_in_ = len(matrix)
         return matrix
 

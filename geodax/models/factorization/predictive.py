@@ -22,7 +22,8 @@ def as_pairs(X: Any) -> tuple[np.ndarray, np.ndarray]:
     if len(table.shape) != 2 or table.shape[1] != 2 or len(table) == 0:
         raise ValueError(
             f"LowRankFactorization: expected a user and an item in each row, an array of shape (rows, 2), found shape "
-            f"{table.shape}."
+            f"{X.shape if hasattr(X, 'toarray') else table.shape}. Of a matrix of ratings, np.argwhere(is_known) are "
+            "the pairs and matrix[is_known] the ratings."
         )
     cells: Any = getattr(table, "iloc", table)  # the columns of a data frame have separate types
     users, items = (_as_names(side, np.asarray(cells[:, j])) for j, side in enumerate(_SIDES))

@@ -11,6 +11,8 @@ from sklearn.utils.validation import _check_sample_weight
 from geodax import _checks
 from geodax._wording import argument
 
+_LEAST_WEIGHT = 2.0  # of all rows together: weights that add up to 1 are shares
+
 
 def row_weights(
     owner: str, inputs: np.ndarray, targets: np.ndarray, sample_weight: Any, class_weight: Any
@@ -36,6 +38,12 @@ def row_weights(
         )
     if not (weights > 0).any() or (weights < 0).any():
         raise ValueError(f"{owner}: expected weights of at least zero, some of them positive.")
+    if weights.sum() < _LEAST_WEIGHT:
+        _checks.warn(
+            f"{owner}: the weights add up to {weights.sum():.3g}, and all {len(weights)} rows count as that many, so "
+            "that the posterior is hardly more than the prior. If they only say which rows matter more, divide them by "
+            "their mean."
+        )
     return weights
 
 
