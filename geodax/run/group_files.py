@@ -29,8 +29,7 @@ from geodax.run import hosts, zarr_files
 from geodax.run.blocks import lazy
 from geodax.run.errors import StorageError
 from geodax.run.locks import beside, exclusive
-from geodax.run.store_layouts import Layout, array_description
-from geodax.run.store_record import CHECKSUM_BYTES
+from geodax.run.store_layouts import Chunked, Layout, array_description
 
 GROUPS = ("adaptation", "observed_data", "log_likelihood")
 LABELS = "geodax_labels"
@@ -39,7 +38,7 @@ _DATES = re.compile(r"datetime64\[(Y|M|W|D|h|m|s|ms|us|ns)\]")
 
 
 @dataclasses.dataclass(frozen=True)
-class Whole:
+class Whole(Chunked):
     """Layout of an array that is one chunk."""
 
     path: str
@@ -49,16 +48,9 @@ class Whole:
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """The shape."""
         return self.shape
 
-    @property
-    def chunk_bytes(self) -> int:
-        """The size of the file."""
-        return math.prod(self.shape) * self.dtype.itemsize + CHECKSUM_BYTES
-
     def file(self, index: int) -> str:
-        """The file, relative to the folder of the store; the index is 0."""
         return "/".join([self.path, "c", *(str(index) for _ in self.shape)])
 
     def description(self) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from geodax._random import of_words
 from geodax._types import PyTree
 from geodax.run.errors import HostLostError
 
@@ -161,8 +161,6 @@ def from_first(tree: PyTree) -> PyTree:
     sharding = NamedSharding(mesh, PartitionSpec("host"))
 
     def shared(x: Any) -> Any:
-        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(shared(jax.random.key_data(x)), impl=jax.random.key_impl(x))
         host = np.asarray(x)
         if host.size == 0:
             return host
@@ -172,7 +170,7 @@ def from_first(tree: PyTree) -> PyTree:
             found = np.asarray(jax.block_until_ready(_first_row(mesh)(rows)))
         return found.view(host.dtype).reshape(host.shape)
 
-    return jax.tree.map(shared, tree)
+    return jax.tree.map(functools.partial(of_words, shared), tree)
 
 
 def first_does(function: Callable[[], T], purpose: str) -> T | None:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from geodax.data.parts import axes_of
 from geodax.run import hosts
-from geodax.run.draws import Shapes, ZarrDraws
+from geodax.run.draws import DrawStore, Shapes, ZarrDraws
 from geodax.run.sharding import CHAIN_AXIS
 from geodax.run.split import Split
 
@@ -51,7 +51,7 @@ class Shards:
         return found
 
 
-class ShardedDraws:
+class ShardedDraws(DrawStore):
     """Draws of a run that is split over devices, in a folder that all processes see."""
 
     def __init__(self, draws: ZarrDraws):
@@ -71,15 +71,12 @@ class ShardedDraws:
         self._draws.finish(start, written, num_draws)
 
     def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
-        """The first draws, read on access."""
         return self._draws.read(num_draws)
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Write facts about the run; every process must call this."""
         hosts.first_does(lambda: self._draws.describe(attributes), "describe its draws")
 
     def add(self, groups: Mapping[str, Any]) -> None:
-        """Write further groups; one process calls this."""
         self._draws.add(groups)
 
 

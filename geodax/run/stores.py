@@ -1,32 +1,11 @@
 """Where a run keeps its draws: in memory, or in a store that the first process writes, or each process its part."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import xarray as xr
-
-from geodax.run import hosts, zarr_files
-from geodax.run.draws import DrawStore, Group, MemoryDraws, Shapes, ZarrDraws
+from geodax.run import hosts
+from geodax.run.draws import DrawStore, MemoryDraws, Shapes, ZarrDraws
 from geodax.run.shards import ShardedDraws, parts_of, places_of, writer_of
 from geodax.run.split import Split
-
-
-class ElsewhereDraws:
-    """Draws that the first of several processes stores."""
-
-    def write(self, start: int, groups: Mapping[str, Group]) -> None:
-        """Do nothing."""
-
-    def read(self, num_draws: int) -> dict[str, Group]:
-        """Return nothing."""
-        return {group: {} for group in zarr_files.GROUPS}
-
-    def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def add(self, groups: Mapping[str, xr.Dataset]) -> None:
-        """Do nothing."""
 
 
 def draws_of(
@@ -50,7 +29,7 @@ def draws_of(
     known = (path, shapes, num_chains, num_draws)
     first = hosts.first_does(lambda: ZarrDraws(*known, num_kept=num_kept, is_own=is_own, parts=parts), "keep draws")
     if split is None:
-        return ElsewhereDraws() if first is None else first
+        return DrawStore() if first is None else first  # the first of several processes stores them
     draws = ZarrDraws.joined(path, num_kept) if first is None else first
     for name, layout in draws.layouts.items():
         for index in range(layout.num_parts):
