@@ -16,7 +16,7 @@ from geodax.data.minibatches import Batches, Stream
 from geodax.data.parts import Part, draw_part
 from geodax.data.shard_files import Shards, own_part
 from geodax.run.content import content_of
-from geodax.run.sharding import data_axis, own_part_of, put_everywhere, put_part
+from geodax.run.sharding import data_axis, own_part_of, put, put_part
 
 _STREAM_BYTES = 64 << 20
 _LONGEST_STREAM = 256
@@ -41,6 +41,7 @@ class Feed(NamedTuple):
             device has all data.
         scalars: Names of leaves without this axis.
         cycle: The pass without replacement in which batches come, if they do.
+        num_data: Number of examples that the bound of a fit sums over.
     """
 
     load: Callable[..., PyTree]
@@ -54,6 +55,7 @@ class Feed(NamedTuple):
     scalars: tuple[str, ...] = ()
     examples: PyTree = ()  # all of them, or those of the first batch of a stream
     cycle: Cycle | None = None
+    num_data: int = 0
 
     @property
     def chain_axis(self) -> int | None:
@@ -229,7 +231,7 @@ def loader_of(feed: Feed | None, mesh: Mesh | None) -> Callable[[int, int], PyTr
         return lambda start, stop: put_part(
             feed.load(start, stop, part), mesh, placement, feed.examples_axis, part, feed.batch_size
         )
-    data = put_everywhere(feed.load(0, 0), mesh)
+    data = put(feed.load(0, 0), mesh, feed.placement(data_axis(mesh)))
     return lambda start, stop: data
 
 

@@ -23,7 +23,7 @@ from geodax.data.minibatches import batches, require_no_batches
 from geodax.run import hosts
 from geodax.run.driver import Checkpoints, Run, drive
 from geodax.run.failures import from_the_start, is_defined, of_large_numbers, suspected
-from geodax.run.feeding import warn_unless_repeatable
+from geodax.run.feeding import Feed, loader_of, warn_unless_repeatable
 from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first_carry, history_of, is_exhausted
 from geodax.run.fit_feeding import make_step_feed
 from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
@@ -34,6 +34,7 @@ from geodax.run.sharding import (
     DATA_AXIS,
     Devices,
     as_mesh,
+    data_axis,
     device_list,
     device_mesh,
     everywhere_alike,
@@ -209,14 +210,14 @@ def fit(
 
     axes = () if mesh is None else tuple(name for name in (CHAIN_AXIS, DATA_AXIS) if mesh.shape.get(name, 1) > 1)
     advance, close = build(algorithm, log_likelihood, feed.draw, num_data, validation is not None, axes, split)
-    held_out = () if validation is None else _like_data(validation, feed.batch)
+    held_out = () if validation is None else _like_data(validation, feed)
     put_carry = functools.partial(put_everywhere, mesh=mesh) if split is None else split.placed
     run = Run(carry_at(network, state), num_steps)
     if split is not None:
         run.carry = split.placed(run.carry)
     counts = {
         "num_steps": num_steps,
-        **feed.facts,
+        **feed.identity,
         "num_samples": num_samples,
         "kl_warmup": kl_warmup,
         "held": repr(sorted((held or {}).items())),
@@ -228,7 +229,7 @@ def fit(
             key, network, (feed.examples, held_out), state, learning_rate if is_ascent else None, counts
         )
         warn_unless_repeatable(data, "vi.fit")
-    checkpoints = Checkpoints(folder, identity, is_split=split is not None)
+    checkpoints = Checkpoints(folder, identity, checkpoint_seconds, is_split=split is not None)
     with contextlib.ExitStack() as stack:
         stack.enter_context(checkpoints.opened())
         found = checkpoints.restore(run, lambda facts: require_same_facts(facts, identity, folder))
@@ -241,7 +242,7 @@ def fit(
 
         def cause(step: int) -> str:
             number = jnp.asarray(step, jnp.int32)
-            batch = feed.draw(feed.loader(None)(step, step + 1), own_keys.batches, number, number, None)
+            batch = feed.draw(loader_of(feed, None)(step, step + 1), own_keys.batches, number, number, None)
             examples = feed.examples if feed.longest is None else batch
             parts, rest = eqx.partition(algorithm.network(algorithm.init(network)), eqx.is_inexact_array)
 
@@ -258,11 +259,11 @@ def fit(
         signals = stack.enter_context(stop_signals())
         number = np.int32(0)
         run.carry, keys, held_out = put_carry(run.carry), *(put_everywhere(tree, mesh) for tree in (keys, held_out))
-        load = feed.loader(mesh)
+        load = loader_of(feed, mesh)
         first = load(0, 1)
         advance, close = (
             everywhere_alike(unit, mesh, where, split)
-            for unit, where in ((advance, feed.placement(mesh)), (close, PartitionSpec()))
+            for unit, where in ((advance, feed.placement(data_axis(mesh))), (close, PartitionSpec()))
         )
         advancing = compiled(advance, run.carry, keys, first, number, number, donate_argnums=(0,))
         if folder is not None:
@@ -291,15 +292,7 @@ def fit(
                 fit_at,
                 cause,
             )
-            drive(
-                run,
-                chunks,
-                checkpoints,
-                report=report,
-                signals=signals,
-                checkpoint_seconds=checkpoint_seconds,
-                mesh=mesh,
-            )
+            drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
     return fit_at(run.carry, run.iteration, run.iteration < num_steps)
 
 
@@ -343,7 +336,10 @@ def _brought_home(tree: PyTree, mesh: Mesh | None) -> PyTree:
     return tree if mesh is None else jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), tree)
 
 
-def _like_data(validation: PyTree, batch: PyTree) -> PyTree:
+def _like_data(validation: PyTree, feed: Feed) -> PyTree:
+    batch = feed.examples
+    if feed.longest is None:
+        batch = jax.eval_shape(feed.draw, feed.load(0, 0), jax.random.key(0), jnp.int32(0), jnp.int32(0), None)
     require_no_batches("vi.fit", validation)
     held_out = batches(validation, batch_size=1).data
     if jax.tree.structure(held_out) != jax.tree.structure(batch) or any(

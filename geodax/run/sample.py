@@ -239,7 +239,7 @@ def sample(
     del data
     # draws without a checkpoint belong to a run that ended before its first one
     is_own = folder is not None and (store is None or folder.exists())
-    checkpoints = Checkpoints(folder, identity, is_split=split is not None)
+    checkpoints = Checkpoints(folder, identity, checkpoint_seconds, is_split=split is not None)
     with contextlib.ExitStack() as stack:
         stack.enter_context(checkpoints.opened())
         checkpoints.restore(
@@ -293,15 +293,7 @@ def sample(
             known = (buffer_length, longest, has_acceptance, mesh)
             cause = functools.partial(cause_of, algorithm, feed, where, split)
             chunks = ChainChunks(run, program, chain_keys, load, draws, *known, cause, description_of(algorithm).owner)
-            drive(
-                run,
-                chunks,
-                checkpoints,
-                report=report,
-                signals=signals,
-                checkpoint_seconds=checkpoint_seconds,
-                mesh=mesh,
-            )
+            drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
         tree = result_of(run, draws, shapes, num_chains)
         if adapted:
             fields = {name: on_hosts(getattr(run.carry[0], name), mesh) for name in adapted}
