@@ -238,7 +238,7 @@ class Euclidean(AbstractManifold):
         """Require at least one leaf, and floating-point arrays only."""
         if not _checks.parameters("Euclidean()", name, x):
             raise ValueError(f"{name}: Euclidean() expects at least one array, found none.")
-        for part, leaf in zip(_tree.leaf_names(x, ""), jax.tree.leaves(x), strict=True):
+        for part, leaf in _tree.named_leaves(x, ""):
             require_inexact(leaf, f"{name}.{part}" if part else name)
 
     def is_connected(self, x: Position) -> bool:

@@ -240,7 +240,7 @@ def _warn_of_others(network: PyTree, places: tuple[int, ...]) -> None:
     """Warn of weights that no dense layer has; biases and scales of norms are few."""
     arrays = eqx.filter(network, eqx.is_inexact_array)
     beside = replaced(arrays, places, lambda layers: [None] * len(layers))
-    left = zip(_tree.leaf_names(beside), jax.tree.leaves(beside), strict=True)
+    left = _tree.named_leaves(beside)
     weights = [name for name, array in left if array.ndim > 1]
     if weights:
         sizes = [sum(array.size for array in jax.tree.leaves(tree)) for tree in (beside, arrays)]

@@ -83,7 +83,7 @@ def descent(
         )
 
     def init(position: Position) -> DescentState:
-        for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
+        for name, leaf in _tree.named_leaves(position):
             if jnp.iscomplexobj(leaf):
                 raise TypeError(f"{owner}: {name} is complex, but optimisers move real arrays.")
         position = _tree.widened(position)

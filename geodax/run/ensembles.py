@@ -137,7 +137,6 @@ def _optimization(
     score: Any,
     score_every: int,
 ) -> SamplingAlgorithm:
-    """An optimiser as a chain."""
     if not isinstance(posterior, Posterior):
         raise TypeError(f"train_ensemble: posterior must be a gx.Posterior, found {_checks.described(posterior)}.")
     maximized: Any = posterior.logdensity if objective is None else objective

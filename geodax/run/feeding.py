@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from geodax import _checks
-from geodax._tree import leaf_names
+from geodax._tree import named_leaves
 from geodax._types import Array, Cycle, PRNGKey, PyTree
 from geodax.data.minibatches import Batches, Stream
 from geodax.data.parts import Part, draw_part
@@ -182,7 +182,6 @@ def stream_feed(stream: Stream, num_batches: int, num_data: int, owner: str) -> 
         batch = jax.tree.map(lambda leaf: leaf[iteration - start], data)
         return batch if axis is None else Part(batch, (axis,))
 
-    named = zip(leaf_names(first, "a number"), jax.tree.leaves(first), strict=True)
     shapes = [f"{leaf.shape[1:]} {leaf.dtype.name}" for leaf in jax.tree.leaves(first)]
     return Feed(
         load,
@@ -190,7 +189,7 @@ def stream_feed(stream: Stream, num_batches: int, num_data: int, owner: str) -> 
         batch_size,
         is_shared=True,
         examples_axis=1 if num_batches == 1 else 2,
-        scalars=tuple(name for name, leaf in named if leaf.ndim == 1),
+        scalars=tuple(name for name, leaf in named_leaves(first, "a number") if leaf.ndim == 1),
         longest=longest,
         identity={"arrays of a batch of the stream": shapes},
         digest=lambda: data_digest(first),
@@ -242,7 +241,7 @@ def _require_alike(read: PyTree, first: PyTree, number: int) -> None:
         return jax.tree.structure(batches), [(leaf.shape[1:], leaf.dtype) for leaf in jax.tree.leaves(batches)]
 
     def described(batches: PyTree) -> str:
-        named = zip(leaf_names(batches, "an array"), jax.tree.leaves(batches), strict=True)
+        named = named_leaves(batches, "an array")
         return ", ".join(f"{name} of shape {leaf.shape[1:]} and dtype {leaf.dtype}" for name, leaf in named)
 
     if kind(read) != kind(first):

@@ -225,9 +225,8 @@ def fit(
     }
     folder, identity = None if checkpoint is None else Path(checkpoint), {}
     if folder is not None:
-        identity = fit_facts(
-            key, network, (feed.examples, held_out), state, learning_rate if is_ascent else None, counts
-        )
+        rate = learning_rate if is_ascent else None
+        identity = fit_facts(key, network, (feed.examples, held_out), state, rate, counts)
         warn_unless_repeatable(data, "vi.fit")
     checkpoints = Checkpoints(folder, identity, checkpoint_seconds, is_split=split is not None)
     with contextlib.ExitStack() as stack:
@@ -237,7 +236,8 @@ def fit(
         def fit_at(carry: Carry, iteration: int, is_stopped: bool) -> Fit:
             chosen = carry.state if validation is None or np.isneginf(carry.best_bound) else carry.best
             history = history_of(carry, iteration, window)
-            chosen = chosen if split is not None else _brought_home(chosen, mesh)
+            if mesh is not None and split is None:  # to the default device
+                chosen = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), chosen)
             return Fit(algorithm.network(chosen), history, iteration, is_stopped, run.seconds)
 
         def cause(step: int) -> str:
@@ -272,26 +272,15 @@ def fit(
                 state = algorithm.init(start)
                 return state, advancing(put_carry(carry_at(start, state)), keys, first, number, np.int32(1))
 
-            beginning = start_facts(
-                network, feed.examples, algorithm.network, first_step, log_prior if is_ascent else None
-            )
+            prior = log_prior if is_ascent else None
+            beginning = start_facts(network, feed.examples, algorithm.network, first_step, prior)
             hosts.first_does(lambda: require_same_start(found, beginning, folder), "resume from its checkpoint")
             checkpoints.identity |= beginning
         del first  # memory
         if run.iteration < num_steps and not is_exhausted(run.carry, run.iteration, window, patience):
             closing = compiled(close, run.carry, keys, held_out, number, number, donate_argnums=(0,))
-            chunks = StepChunks(
-                run,
-                load,
-                feed.longest,
-                lambda carry, fed, start, stop: advancing(carry, keys, fed, start, stop),
-                lambda carry, number, length: closing(carry, keys, held_out, number, length),
-                window,
-                patience,
-                held_out,
-                fit_at,
-                cause,
-            )
+            known = (keys, held_out, window, patience, fit_at, cause)
+            chunks = StepChunks(run, load, feed.longest, advancing, closing, *known)
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
     return fit_at(run.carry, run.iteration, run.iteration < num_steps)
 
@@ -299,7 +288,6 @@ def fit(
 def _placement(
     network: PyTree, devices: Devices, num_samples: int, batch_size: int, can_split: bool
 ) -> tuple[Mesh | None, Split | None]:
-    """The mesh of a fit, and how the arrays of the network are split over it."""
     arrays = eqx.filter(network, eqx.is_inexact_array)
     own = mesh_of("vi.fit", arrays)
     if own is not None and devices in (None, own):
@@ -320,20 +308,12 @@ def _placement(
 
 def _mesh(devices: Devices, num_samples: int, batch_size: int) -> Mesh | None:
     if devices is None:
-        return (
-            None
-            if not hosts.is_several()
-            else as_mesh("vi.fit", 1, device_mesh(chain=1, data=jax.device_count()), batch_size)
-        )
+        several = device_mesh(chain=1, data=jax.device_count()) if hosts.is_several() else None
+        return None if several is None else as_mesh("vi.fit", 1, several, batch_size)
     if not isinstance(devices, Mesh):
         devices = device_list("vi.fit", devices)
         devices = device_mesh(chain=1, data=len(devices), devices=devices)
     return as_mesh("vi.fit", num_samples, devices, batch_size, "draws of the weights")
-
-
-def _brought_home(tree: PyTree, mesh: Mesh | None) -> PyTree:
-    """Move replicated arrays to the default device."""
-    return tree if mesh is None else jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), tree)
 
 
 def _like_data(validation: PyTree, feed: Feed) -> PyTree:

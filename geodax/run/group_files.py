@@ -169,7 +169,6 @@ def with_labels(groups: Mapping[str, xr.Dataset], labels: Any) -> dict[str, xr.D
 
 
 def _write_group(folder: Path, group: str, contents: xr.Dataset) -> dict[str, str]:
-    """Write a group and return the checksums of its arrays."""
     checksums = {}
     for name, variable in contents.data_vars.items():
         values = np.asarray(variable)

@@ -123,7 +123,6 @@ def _is_own(family: int, host: str) -> bool:
 
 
 def _is_alone_on_its_host() -> bool:
-    """Whether SLURM or Open MPI has started one process per host."""
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in os.environ:
         return os.environ["OMPI_COMM_WORLD_LOCAL_SIZE"] == "1"
     nodes, tasks = (os.environ.get(name) for name in ("SLURM_STEP_NUM_NODES", "SLURM_NTASKS"))

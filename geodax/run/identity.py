@@ -97,11 +97,9 @@ def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple
                 if parts.get(part, "missing") != value.get(part, "missing"):
                     return f"{part} ({name})", parts.get(part, "missing"), value.get(part, "missing")
         elif name == "settings":
-            for setting, expected in ({"sampler": None} | value).items():
-                if found and setting in found and not is_same_setting(found[setting], expected):
-                    has_schedule = isinstance(found[setting], list) or isinstance(expected, list)
-                    when = f" at the iterations {', '.join(map(str, ITERATIONS))}" if has_schedule else ""
-                    return setting + when, found[setting], expected
+            other = other_setting(found or {}, {"sampler": None} | value, "iterations")
+            if other is not None:
+                return other
         elif name == "recorded variables":
             for variable, expected in value.items():
                 if found and variable in found:
@@ -113,6 +111,16 @@ def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple
                         return where, found[variable][first], expected[first]
         elif not agree(found, value):
             return name, found, value
+    return None
+
+
+def other_setting(there: Mapping[str, Any], here: Mapping[str, Any], unit: str) -> tuple[str, Any, Any] | None:
+    """The first setting of both that differs, with both values."""
+    for name, value in here.items():
+        if name in there and not is_same_setting(there[name], value):
+            has_schedule = isinstance(there[name], list) or isinstance(value, list)
+            when = f" at the {unit} {', '.join(map(str, ITERATIONS))}" if has_schedule else ""
+            return name + when, there[name], value
     return None
 
 
@@ -189,7 +197,7 @@ def _recorded(
     def of_all(positions: Position, args: tuple) -> dict[str, Array]:
         def of_one(position: Position) -> dict[str, Array]:
             kept = recorded_with(keep, args)(position if manifold is None else _beside(manifold, position))
-            named = zip(_tree.leaf_names(kept), map(jnp.asarray, jax.tree.leaves(kept)), strict=True)
+            named = _tree.named_leaves(jax.tree.map(jnp.asarray, kept))
             return {name: numbers_of(leaf) for name, leaf in named if leaf.size and not _tree.is_half(leaf)}
 
         return jax.lax.map(of_one, positions)  # sequentially: needs the memory of one chain

@@ -197,7 +197,7 @@ def shardings(owner: str, position: PyTree, mesh: Mesh, rules: Rules = None) -> 
 def mesh_of(owner: str, position: PyTree) -> Mesh | None:
     """The mesh over which the arrays of a position are split, or None."""
     meshes: dict[Any, str] = {}
-    for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
+    for name, leaf in _tree.named_leaves(position):
         if not _tree.is_split(leaf):
             continue
         sharding = leaf.sharding

@@ -121,7 +121,7 @@ def starting_positions(
     stack = _stack_of(position, num_chains, stacked, split)
     if not jax.tree.leaves(stack):
         raise ValueError("sample: the position holds no array, so there is nothing to sample.")
-    for name, leaf in zip(_tree.leaf_names(stack), jax.tree.leaves(stack), strict=True):
+    for name, leaf in _tree.named_leaves(stack):
         if leaf.ndim == 0 or leaf.shape[0] != num_chains:
             raise ValueError(
                 f"sample: with stacked=True every leaf needs a leading axis of {num_chains} chains, but "
@@ -185,7 +185,6 @@ def _repeated(num_chains: int, position: Position) -> Position:
 
 
 def _are_finite(tree: PyTree, split: Split | None) -> list[Any]:
-    """Whether the arrays of each chain are finite, for each leaf."""
     if split is not None:  # without gathering them
         each = jax.jit(_finite_chains, out_shardings=NamedSharding(split.mesh, PartitionSpec()))
         return list(map(np.asarray, each(tree)))

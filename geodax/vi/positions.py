@@ -26,7 +26,7 @@ def require_free(owner: str, position: Position) -> None:
 
     Raises TypeError for complex arrays, and ValueError for parameters on a manifold.
     """
-    for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
+    for name, leaf in _tree.named_leaves(position):
         if eqx.is_inexact_array(leaf) and jnp.iscomplexobj(leaf):
             raise TypeError(
                 f"{owner}: {name} must be a real floating-point array, found {_checks.described(leaf)}; take its "
