@@ -5,7 +5,6 @@ reproduces its batches when it resumes, and only the iteration has to be saved.
 """
 
 import abc
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks
+from geodax._tree import named_leaves
 from geodax._types import Array, Cycle, PRNGKey, PyTree
 
 _NUM_ROUNDS = 6
@@ -179,11 +179,13 @@ def batches(
             random numbers without its key.
     """
     _checks.arrays("batches", "data", data)
-    arrays = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else _as_array(leaf), data)
-    named = [
-        (jax.tree_util.keystr(path, simple=True, separator=".") or "the array", leaf)
-        for path, leaf in jax.tree_util.tree_flatten_with_path(arrays)[0]
-    ]
+
+    def on_device(leaf: Any) -> Array:
+        plain = leaf if isinstance(leaf, jax.Array) else _checks.plain("batches", "a leaf of the data", leaf)
+        return jnp.asarray(plain)
+
+    arrays = jax.tree.map(on_device, data)
+    named = named_leaves(arrays, "the array")
     if not named:
         raise ValueError("batches: the data contain no array.")
     for name, leaf in named:
@@ -222,20 +224,8 @@ def stream(start: Callable[[int], Any]) -> Stream:
     Raises:
         TypeError: If ``start`` is not a function of one argument.
     """
-    if not callable(start):
-        raise TypeError(
-            f"stream: expected a function from the number of a batch to an iterator that begins with it, found a "
-            f"{type(start).__name__}."
-        )
-    try:
-        inspect.signature(start).bind(0)
-    except TypeError as error:
-        raise TypeError(
-            f"stream: start must take one argument, the number of the batch with which its iterator begins (0 in a new "
-            f"run, a later one in a resumed run), but the given function does not ({error})."
-        ) from None
-    except ValueError:
-        pass  # a built-in function without a signature
+    kind = "a function from the number of a batch (0 in a new run, a later one in a resumed run) to an iterator that "
+    _checks.takes("stream", "start", start, 1, kind + "begins with it")
     return Stream(start)
 
 
@@ -257,15 +247,7 @@ def require_no_list(owner: str, data: PyTree) -> None:
 
 
 def _require_augmentation(augment: Any, data: PyTree) -> None:
-    expected = "augment must be a function (key, example) -> example"
-    if not callable(augment):
-        raise TypeError(f"batches: {expected}, found {_checks.described(augment)}.")
-    try:
-        inspect.signature(augment).bind(None, None)
-    except TypeError as error:
-        raise TypeError(f"batches: {expected}, but the given function does not take two arguments ({error}).") from None
-    except ValueError:
-        pass  # a built-in function without a signature
+    _checks.takes("batches", "augment", augment, 2, "a function (key, example) -> example")
     example = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), data)
     key = jax.eval_shape(lambda: jax.random.key(0))
 
@@ -283,7 +265,7 @@ def _require_augmentation(augment: Any, data: PyTree) -> None:
         )
     if jax.tree.structure(found) != jax.tree.structure(example):
         raise TypeError(
-            f"batches: {expected}: it must return the arrays of one example, {jax.tree.structure(example)}, found "
+            f"batches: augment must return the arrays of one example, {jax.tree.structure(example)}, found "
             f"{jax.tree.structure(found)}."
         )
 
@@ -294,10 +276,6 @@ def _as_numpy(batch: PyTree) -> PyTree:
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: np.array(_checks.plain("stream", f"batch{jax.tree_util.keystr(path)}", leaf)), batch
     )
-
-
-def _as_array(leaf: Any) -> Array:
-    return jnp.asarray(_checks.plain("batches", "a leaf of the data", leaf))
 
 
 def _permuted(words: Array, places: Array, size: int) -> Array:

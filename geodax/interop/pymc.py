@@ -222,7 +222,6 @@ def _redundant(transform: AbstractTransform) -> np.ndarray:
 
 
 def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
-    """``x`` with these last axes."""
     leading = (None,) * (x.ndim - len(shape))
     return importlib.import_module("pytensor.tensor").specify_shape(x, (*leading, *shape))
 
@@ -232,7 +231,6 @@ def _ints(size: Any) -> tuple[int, ...]:
 
 
 def _key(rng: Any) -> jax.Array:
-    """A JAX key from NumPy's generator."""
     return jax.random.key(int(rng.integers(2**32)))
 
 

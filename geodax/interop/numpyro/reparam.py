@@ -47,16 +47,11 @@ class _Redundant(Distribution):
         """Draw the matrix and complete it to a vector."""
         key_matrix, key_rest = jax.random.split(_typed(key))
         matrices = jnp.asarray(self.base_dist.sample(key_matrix, sample_shape))
-        function: Callable = complete(self.transform)
         keys = jax.random.split(key_rest, math.prod(matrices.shape[:-2])).reshape(matrices.shape[:-2])
-        for _ in range(matrices.ndim - 2):
-            function = jax.vmap(function)
-        return function(keys, matrices)
+        return jnp.vectorize(complete(self.transform), signature="(),(n,p)->(k)")(keys, matrices)
 
 
 class _RedundantReparam(Reparam):
-    """Base class of the reparametrisers."""
-
     suffix: str
 
     def transform(self, n: int, p: int) -> AbstractTransform:

@@ -14,7 +14,7 @@ from geodax._types import Array
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.sphere import Sphere
 from geodax.geometry.stiefel import Stiefel
-from geodax.interop.numpyro.constraints import _Stiefel
+from geodax.interop.numpyro.constraints import _Stiefel, event_support
 from geodax.interop.numpyro.distributions import _typed
 
 
@@ -24,13 +24,6 @@ def manifold_of(distribution: Any, stiefel_manifold: Stiefel) -> AbstractManifol
     if isinstance(support, _Stiefel):
         return stiefel_manifold
     return Sphere() if support is constraints.sphere or support is constraints.circular else None
-
-
-def event_support(distribution: Any) -> Any:
-    """The support of single events."""
-    support = distribution.support
-    is_independent = isinstance(support, type(constraints.independent(constraints.real, 1)))
-    return support.base_constraint if is_independent else support
 
 
 def coordinate(site: Any) -> Array:
