@@ -7,7 +7,6 @@ from importlib import resources
 
 @functools.cache
 def _entries() -> tuple[tuple[frozenset[str], str], ...]:
-    """Return the methods and the text of each entry."""
     text = resources.files("geodax.app").joinpath("citations.bib").read_text(encoding="utf-8")
     found = []
     for entry in text.strip().split("\n\n"):

@@ -152,7 +152,6 @@ class AbstractRunKind(abc.ABC):
 
 
 def _said(name: str, value: Any) -> str:
-    """Write an option with its value or values as on the command line."""
     option = f"--{name.replace('_', '-')}"
     words = [shlex.quote(word) for word in (value if isinstance(value, list) else [str(value)])]
     if words and words[0].startswith(("-", "'-")):  # it would be parsed as another option

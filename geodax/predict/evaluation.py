@@ -194,7 +194,6 @@ def _are_values(values: PyTree) -> bool:
 
 
 def _reason(positions: Position) -> str:
-    """The cause of non-finite values, and what to do."""
     if not _tree.is_finite(positions):
         return "The draws themselves are not finite either; exclude them by first=... and last=..."
     return (

@@ -41,7 +41,6 @@ class BlockArray(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
-        """Read entries by an integer, a slice or an array of integers per axis."""
         picked = [np.arange(size)[k] for size, k in zip(self.shape, key, strict=True)]
         axes = [np.atleast_1d(p) for p in picked]
         found = np.empty([p.size for p in axes], self.dtype)

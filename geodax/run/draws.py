@@ -159,7 +159,6 @@ class ZarrDraws(DrawStore):
             )
 
     def _check_present(self, wanted: Mapping[str, Layout], present: Mapping[str, Layout]) -> None:
-        """Check that everything can be kept or replaced, before anything is changed."""
         for path, found in present.items():
             if path not in wanted:
                 raise StorageError(

@@ -205,7 +205,6 @@ def _whole(folder: Path, path: str) -> Whole:
 
 
 def _numbered(group: xr.Dataset, num_draws: int | None) -> xr.Dataset:
-    """A group with draws has the coordinates chain and draw."""
     if "draw" not in group.sizes:
         return group
     group = group.isel(draw=slice(num_draws))

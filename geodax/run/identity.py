@@ -251,7 +251,6 @@ def _densities_in_place(
     chain_keys: Array,
     split: Split,
 ) -> dict[str, list[float]]:
-    """Values of the target with the first batch at initial positions that are split over devices."""
     densities = description_of(algorithm).densities
     if feed is None or not densities or any(map(_tree.is_half, jax.tree.leaves(positions))):
         return {}

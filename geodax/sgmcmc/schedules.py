@@ -119,7 +119,6 @@ def after_warmup(schedule: Any, *, num_warmup: Any) -> Schedule:
 
 
 def _phase(schedule: str, num_iterations: Any) -> Callable[[Any], Any]:
-    """Relative position of an iteration in its cycle, in (0, 1)."""
     length = _checks.whole(f"schedules.{schedule}", "num_iterations", num_iterations, least=1)
     # use the middle of the iteration, so that the last step of a cycle is not zero
     return lambda iteration: (jnp.mod(jnp.asarray(iteration), length).astype(float) + 0.5) / length

@@ -295,7 +295,6 @@ class GaussianOver(AbstractWhole):
 
 
 def _family(uncertain: list[Array], covariance: str | AbstractFamily, scale: float, rank: int | None) -> AbstractFamily:
-    """The family over the vector of all entries."""
     vector = jnp.concatenate([jnp.ravel(leaf) for leaf in uncertain])
     is_name = isinstance(covariance, str)
     family = gaussian(covariance, vector, scale, rank=rank, owner="GaussianOver") if is_name else covariance

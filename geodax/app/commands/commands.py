@@ -39,7 +39,6 @@ app, fit, data = SubcommandApp(), SubcommandApp(), SubcommandApp()
 
 
 def _command(family: Family) -> Callable[..., None]:
-    """Make the command of a family."""
     defaults = family.options()
     options_type: Any = Annotated[OmitArgPrefixes[family.options], arg(name="")]
     columns_type: Any = tuple[str, ...] | None

@@ -85,7 +85,6 @@ def _plain(value: Any) -> Any:
 
 
 def _as_json(result: "RunResult") -> dict[str, Any]:
-    """Return everything about a finished run; the summary by names."""
     summary = result.summary
     return {
         "run": str(result.folder),

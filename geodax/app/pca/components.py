@@ -99,7 +99,6 @@ def write_scales(page: Page) -> None:
 
 
 def _write_classical(page: Page, observed: np.ndarray, share: np.ndarray) -> None:
-    """Compare the fractions of variance with those of classical PCA."""
     draws, p = page.draws, page.num_components
     n = draws.mean.shape[1]
     noise = draws.noise**2 / ((draws.scale**2).sum(axis=1) + n * draws.noise**2)
@@ -131,7 +130,6 @@ def _write_classical(page: Page, observed: np.ndarray, share: np.ndarray) -> Non
 
 
 def _agreement(classical: np.ndarray, own: np.ndarray) -> str:
-    """Say whether fractions of classical PCA are in the 90 % intervals of the model's, noise included."""
     low, high = np.quantile(own, (0.05, 0.95), axis=0)
     outside = [str(j + 1) for j in np.flatnonzero((classical < low) | (classical > high))]
     if not outside:

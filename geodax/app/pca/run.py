@@ -78,7 +78,6 @@ class PCARun(AbstractRunKind):
         write_report(posterior, stats, (data.values - model.center_) / model.spread_, facts, path)
 
     def remarks(self, data: Table, model: Any) -> tuple[str, ...]:
-        """Say whether the data support more components, or fewer."""
         draws = pooled(model.posterior_, ("scale", "noise"), number.NUM_TABLES)
         found = number.evidence((data.values - model.center_) / model.spread_, draws["scale"], draws["noise"])
         return tuple(number.sentences(found, model.n_components_))
@@ -116,7 +115,6 @@ class PCARun(AbstractRunKind):
 
 
 def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[str, Any]:
-    """Collect the ``config`` of the report, but for the command."""
     group_name, groups = next(
         ((name, values) for name, values in table.text.items() if 2 <= len(set(values)) <= 12), (None, None)
     )

@@ -276,13 +276,11 @@ def predict_run(
 
 
 def _data(run: Path, kind: AbstractRunKind, config: Mapping[str, Any]) -> Any:
-    """Load the data of a run after verifying their checksum."""
     check_data(run / "data.npz", config.get("data_sha256"))
     return kind.load(run / "data.npz")
 
 
 def _settled(run: Path) -> tuple[Path, dict[str, Any], AbstractRunKind]:
-    """Read the configuration of a run that has begun, and find its kind."""
     require_no_links(run)
     earlier_run.require_settled(run)
     config = read_config(run, FAMILIES)
@@ -343,7 +341,6 @@ def _run(
 
 
 def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: tuple[str, ...]) -> RunResult:
-    """Summarise the draws of a fitted model."""
     kind = run_kind(config["model"])
     summary = kind.summary(data, model)
     facts = model.posterior_.attrs  # written when a run ends or is interrupted, not when it is killed
@@ -357,7 +354,6 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
 
 
 def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: Any) -> Any:
-    """The estimator of a run with the draws there are, as far as it has come."""
     path, asked = run / "posterior.zarr", config["options"]
     tree = open_draws(path)
     num_chains, num_draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))

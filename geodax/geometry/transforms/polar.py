@@ -52,7 +52,6 @@ class Polar(AbstractTransform):
 
     @property
     def num_unconstrained(self) -> int:
-        """``n p``."""
         return self.n * self.p
 
     @property
@@ -65,12 +64,10 @@ class Polar(AbstractTransform):
         return self.forward(z), self.log_volume(z)
 
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
-        """The polar factor."""
         z = check_vector(self, z)
         return polar(z.reshape(self.shape))
 
     def log_volume(self, z: Float[Array, " k"]) -> Scalar:
-        """Log density of independent standard normal variables."""
         z = check_vector(self, z)
         return standard_normal_log_density(z)
 

@@ -25,8 +25,6 @@ from geodax.interop.numpyro.distributions import _typed
 
 
 class _Redundant(Distribution):
-    """The auxiliary vector of a transform whose matrix has a given distribution."""
-
     pytree_data_fields = ("base_dist", "transform")
     arg_constraints = {}  # noqa: RUF012
 
