@@ -106,11 +106,7 @@ def report(run: Run, out: Path | None = None, json: AsJson = False) -> None:
 
 @app.command
 def resume(
-    run: Run,
-    num_samples: int | None = None,
-    progress: bool = True,
-    json: AsJson = False,
-    where: WhereArgument = HERE,
+    run: Run, num_samples: int | None = None, progress: bool = True, json: AsJson = False, where: WhereArgument = HERE
 ) -> None:
     """Resume an interrupted run, or extend a finished one.
 

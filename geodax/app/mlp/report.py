@@ -45,12 +45,7 @@ _PARAMETERS = {
 
 
 def write_report(
-    model: Any,
-    data: LabelledTable,
-    findings: Sequence[Finding],
-    config: Mapping[str, Any],
-    command: str,
-    path: Path,
+    model: Any, data: LabelledTable, findings: Sequence[Finding], config: Mapping[str, Any], command: str, path: Path
 ) -> None:
     """Write the report of a classifier or regressor; the command repeats the run."""
     is_classifier = hasattr(model, "classes_")

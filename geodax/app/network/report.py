@@ -76,12 +76,7 @@ def _about_eigenvalues(values: np.ndarray) -> str:
 
 
 def write_eigenmodel(
-    model: Eigenmodel,
-    data: Adjacency,
-    findings: Sequence[Finding],
-    config: Mapping[str, Any],
-    command: str,
-    path: Path,
+    model: Eigenmodel, data: Adjacency, findings: Sequence[Finding], config: Mapping[str, Any], command: str, path: Path
 ) -> None:
     """Write the report of an eigenmodel; the command repeats the run."""
     n = len(data.names)

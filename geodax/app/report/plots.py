@@ -59,14 +59,7 @@ def trace_plot(draws: Mapping[str, np.ndarray], *, is_divergent: np.ndarray | No
             ax.plot(iterations, line, color=colour, linewidth=0.7, alpha=0.8)
         if is_divergent is not None and is_divergent.any():
             where = np.unique(np.nonzero(is_divergent)[1])[:500] + 1
-            ax.plot(
-                where,
-                np.full(len(where), 0.02),
-                "|",
-                transform=ax.get_xaxis_transform(),
-                color=INK,
-                markersize=6,
-            )
+            ax.plot(where, np.full(len(where), 0.02), "|", transform=ax.get_xaxis_transform(), color=INK, markersize=6)
         ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
         ax.margins(x=0.01)
     for ax in axes[-2:]:
@@ -166,15 +159,7 @@ def energy_plot(energy: np.ndarray) -> Figure:
         (centred, SERIES[0], "energy minus its mean"),
         (changes, SERIES[1], "change of energy between draws"),
     ):
-        ax.hist(
-            values.ravel(),
-            bins=bins,
-            density=True,
-            color=colour,
-            alpha=0.4,
-            histtype="stepfilled",
-            label=label,
-        )
+        ax.hist(values.ravel(), bins=bins, density=True, color=colour, alpha=0.4, histtype="stepfilled", label=label)
         ax.hist(values.ravel(), bins=bins, density=True, color=colour, histtype="step", linewidth=1.2)
     fractions = e_bfmi(energy)
     ax.set_yticks([])

@@ -126,10 +126,7 @@ def new_config(
         "sha256": file_digest(file),
         **facts,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": {
-            "geodax": __version__,
-            **{name: version(name) for name in ("jax", "numpy", "equinox", "xarray")},
-        },
+        "versions": {"geodax": __version__, **{name: version(name) for name in ("jax", "numpy", "equinox", "xarray")}},
     }
 
 

@@ -159,14 +159,7 @@ class MatrixLangevin(_OnStiefel):
 
     arg_constraints = {"f": constraints.real_matrix}  # noqa: RUF012
 
-    def __init__(
-        self,
-        f: Any,
-        *,
-        chart: Any = None,
-        num_sweeps: int | None = None,
-        validate_args: bool | None = None,
-    ):
+    def __init__(self, f: Any, *, chart: Any = None, num_sweeps: int | None = None, validate_args: bool | None = None):
         self.f = _array("MatrixLangevin: f", f, 2)
         distributions.MatrixLangevin(self.f[(0,) * (self.f.ndim - 2)])  # checks the shape of one of a batch
         super().__init__(self.f.shape, chart, num_sweeps, validate_args)
