@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from geodax.app.families import FAMILIES
-from geodax.app.run_folder.files import fitted_table
+from geodax.app.run_folder.files import fitted_table, load_table, save_table
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.diagnostics.findings import Finding
@@ -69,13 +69,13 @@ class AbstractRunKind(abc.ABC):
         The seed chooses the rows that are held out, if any are.
         """
 
-    @abc.abstractmethod
     def save(self, path: Path, data: Any) -> None:
-        """Write the data as plain arrays."""
+        """Write the data, by default a table, as plain arrays."""
+        save_table(path, data)
 
-    @abc.abstractmethod
     def load(self, path: Path) -> Any:
         """Read data written by :meth:`save`; raises StorageError if they are damaged."""
+        return load_table(path)
 
     @abc.abstractmethod
     def describe(self, data: Any) -> str:

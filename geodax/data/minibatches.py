@@ -4,7 +4,6 @@ The batch number ``index`` of a chain depends only on the key of the chain and t
 reproduces its batches when it resumes, and only the iteration has to be saved.
 """
 
-import abc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,16 +23,8 @@ _NUM_TRACED = 7
 _ORDERS = ("independent", "epochs", "symmetric")
 
 
-class AbstractDeviceBatches(eqx.Module):
-    """Batches that a compiled loop can draw."""
-
-    @abc.abstractmethod
-    def draw(self, key: PRNGKey, index: Array) -> PyTree:
-        """Draw the batch number ``index`` of the chain with this key."""
-
-
-class Batches(AbstractDeviceBatches):
-    """Batches of data on the device, created by :func:`batches`.
+class Batches(eqx.Module):
+    """Batches of data on the device that a compiled loop can draw, created by :func:`batches`.
 
     Attributes:
         data: Arrays whose first axis runs over the examples.
@@ -80,7 +71,7 @@ class Batches(AbstractDeviceBatches):
         return _permuted(words, first + jnp.arange(self.batch_size, dtype=jnp.uint32), self.num_data)
 
     def draw(self, key: PRNGKey, index: Array) -> PyTree:
-        """Gather the examples of :meth:`rows`, augmented."""
+        """Draw the batch number ``index`` of the chain with this key: the examples of :meth:`rows`, augmented."""
         return self.gather(key, index, self.rows(key, index))
 
     def gather(self, key: PRNGKey, index: Array, rows: Array, first: int | Array = 0) -> PyTree:
@@ -231,7 +222,7 @@ def stream(start: Callable[[int], Any]) -> Stream:
 
 def require_no_batches(owner: str, data: PyTree) -> None:
     """Raise TypeError for batches, a stream of them or a list of tuples in place of the arrays of a function."""
-    if isinstance(data, AbstractDeviceBatches | Stream):
+    if isinstance(data, Batches | Stream):
         raise TypeError(
             f"{owner}: expected the arrays of the data, such as (x, y), found batches ({type(data).__name__})."
         )

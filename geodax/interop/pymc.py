@@ -213,10 +213,8 @@ def _variable(pm: Any, name: str, f: np.ndarray, logp: Any, random: Any, chart: 
 
 def _start(transform: AbstractTransform) -> np.ndarray:
     """An unconstrained vector of a point away from cuts, poles and zero lengths."""
-    return 0.5 * np.cos(np.arange(transform.num_unconstrained)) if transform.is_injective else _redundant(transform)
-
-
-def _redundant(transform: AbstractTransform) -> np.ndarray:
+    if transform.is_injective:
+        return 0.5 * np.cos(np.arange(transform.num_unconstrained))
     x = distributions.StiefelUniform(transform.n, transform.p).sample(jax.random.key(0))
     return np.asarray(transform.inverse(x))
 

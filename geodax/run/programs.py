@@ -130,15 +130,7 @@ def compiled(
     for arg in args:
         ends.append(ends[-1] + jax.tree.structure(arg).num_leaves)
     donated = tuple(leaf for number in donate_argnums for leaf in range(ends[number], ends[number + 1]))
-    # set while tracing: a cached program of another function would not give the structure of this one
-    result: list[Any] = []
-
-    def of_leaves(*leaves: Any) -> list[Any]:
-        values, of_values = jax.tree.flatten(function(*structure.unflatten(leaves)))
-        result.append(of_values)
-        return values
-
-    of_leaves.__name__ = getattr(function, "__name__", "program")
+    of_leaves, result = on_leaves(function, structure)
     # an unused argument would be missing from the text, so that different programs could have the same text
     with full_precision() if is_exact else configured_precision():
         traced = jax.jit(of_leaves, donate_argnums=donated, keep_unused=True).trace(*leaves)
@@ -149,6 +141,22 @@ def compiled(
 
     vars(call)["constant_bytes"] = _constant_bytes(traced.jaxpr)
     return call
+
+
+def on_leaves(function: Callable[..., PyTree], structure: Any) -> tuple[Callable[..., list[Any]], list[Any]]:
+    """The function of the leaves of arguments of this structure, and a list that tracing gives its result's structure.
+
+    A cached program of another function would not give the structure of this one.
+    """
+    result: list[Any] = []
+
+    def of_leaves(*leaves: Any) -> list[Any]:
+        values, of_values = jax.tree.flatten(function(*structure.unflatten(leaves)))
+        result.append(of_values)
+        return values
+
+    of_leaves.__name__ = getattr(function, "__name__", "program")
+    return of_leaves, result
 
 
 def _require_threads() -> None:

@@ -28,14 +28,10 @@ errors = Console(stderr=True)
 
 def say(*lines: str, to: Console = console) -> None:
     """Print lines; a terminal wraps them between words, and files and pipes get them unchanged."""
+    wrapped = functools.partial(textwrap.fill, width=to.width, break_long_words=False, break_on_hyphens=False)
     for line in lines:
-        text = "\n".join(map(_wrapped(to.width), line.split("\n"))) if to.is_terminal else line
+        text = "\n".join(map(wrapped, line.split("\n"))) if to.is_terminal else line
         to.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _wrapped(width: int) -> Callable[[str], str]:
-    """Return a function that breaks a long line between words, never within one, such as a path."""
-    return functools.partial(textwrap.fill, width=width, break_long_words=False, break_on_hyphens=False)
 
 
 def saying(*, as_json: bool) -> Callable[..., None]:

@@ -10,7 +10,7 @@ import numpy as np
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.pca import number
 from geodax.app.pca.diagnosis import diagnose
-from geodax.app.run_folder.files import RunFolderError, load_table, save_table, write_rows
+from geodax.app.run_folder.files import RunFolderError, write_rows
 from geodax.app.tables.codes import codes
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
@@ -50,12 +50,6 @@ class PCARun(AbstractRunKind):
             facts |= {"num_components": number_of(held_out)}
             facts["notes"].append(number.choice_sentence(held_out))
         return table, facts
-
-    def save(self, path: Path, data: Table) -> None:
-        save_table(path, data)
-
-    def load(self, path: Path) -> Table:
-        return load_table(path)
 
     def describe(self, data: Table) -> str:
         return f"{data.values.shape[0]} rows x {data.values.shape[1]} columns"
