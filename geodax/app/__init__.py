@@ -30,13 +30,9 @@ from geodax._lazy import defer
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command.
+    """Run one command, by default that of the process.
 
-    Args:
-        arguments: Command-line words; None takes those of the process.
-
-    Returns:
-        The exit code, see :func:`geodax.app.commands.entry.run_command`.
+    Returns the exit code, see :func:`geodax.app.commands.entry.run_command`.
     """
     if arguments is None:  # the process is the command's own; by the default a tenth of a short fit collects garbage
         gc.set_threshold(100_000, 20, 100)

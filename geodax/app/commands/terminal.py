@@ -99,13 +99,7 @@ def _as_json(result: "RunResult") -> dict[str, Any]:
 
 
 def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
-    """Print a run from the first process only: results, then notes and findings.
-
-    Args:
-        result: The results.
-        as_json: Whether to print one JSON object.
-        **facts: Further entries of the object.
-    """
+    """Print a run from the first process only: results, then notes and findings; or one JSON object with ``facts``."""
     from geodax.app.report.advice import with_each_advice_once
     from geodax.app.report.numbers import agreement, digits_between, rounded
     from geodax.run.hosts import is_first
