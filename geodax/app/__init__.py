@@ -40,8 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
         warnings.filterwarnings("ignore", message="The number of unique classes is greater")
     defer("scipy.stats")  # 0.7 seconds; scikit-learn's base class imports it and uses nothing of it
     try:  # the imports take a second or more, in which one can think better of it
-        with _remembered_interruption():
+        with interrupted_by(signal.SIGINT) as received:
             from geodax.app.commands.entry import run_command
+        if received:  # a library that is imported may pass over it
+            raise KeyboardInterrupt
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
@@ -55,24 +57,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def _remembered_interruption() -> Iterator[None]:
-    """Raise KeyboardInterrupt at a SIGINT, and once more at the end: a library that is imported may pass over it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def interrupted_by(number: signal.Signals) -> Iterator[list[int]]:
+    """Raise KeyboardInterrupt at a signal; the value has those received."""
     received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
 
     def interrupt(number: int, _frame: Any) -> None:
         received.append(number)
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGINT, interrupt)
+    usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    previous = signal.signal(number, interrupt)
     try:
-        yield
+        yield received
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler if previous is None else previous)
-    if received:
-        raise KeyboardInterrupt
-
-
-__all__ = ["main"]
+        signal.signal(number, usual if previous is None else previous)

@@ -21,7 +21,7 @@ _MAPPED_AT_ONCE = 32 << 20
 
 
 class BlockArray(BackendArray):
-    """Draws (chain, draw, ...) computed in blocks when indexed, and not cached; NumPy converts them to an array.
+    """Draws (chain, draw, ...), or another array, read in blocks when indexed, and not cached; NumPy converts them.
 
     The last block along draws may have too many; the other axes are cut evenly. ``block`` maps the number of a block
     along each axis to its draws (chain, draw, ...).

@@ -12,7 +12,6 @@ end, so that they never describe other draws. Names and labels of axes stay.
 """
 
 import dataclasses
-import functools
 import math
 import re
 import shutil
@@ -22,11 +21,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from xarray.backends import BackendArray
-from xarray.core import indexing
 
 from geodax.run import hosts, zarr_files
-from geodax.run.blocks import lazy
+from geodax.run.blocks import BlockArray, lazy
 from geodax.run.errors import StorageError
 from geodax.run.locks import beside, exclusive
 from geodax.run.store_layouts import Chunked, Layout, array_description
@@ -56,18 +53,6 @@ class Whole(Chunked):
     def description(self) -> dict[str, Any]:
         """The contents of ``zarr.json`` of the array."""
         return array_description(self.shape, self.dtype, self.shape, self.dimensions)
-
-
-class _Unread(BackendArray):
-    """An array on disk that is read when indexed, and not cached."""
-
-    def __init__(self, layout: Whole, read: Callable[[], np.ndarray]):
-        self.shape, self.dtype = layout.shape, layout.dtype
-        self._read = read
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        basic = indexing.IndexingSupport.BASIC
-        return indexing.explicit_indexing_adapter(key, self.shape, basic, lambda k: np.asarray(self._read()[k]))
 
 
 def add_groups(folder: Path, groups: Mapping[str, xr.Dataset]) -> None:
@@ -130,7 +115,11 @@ def read_groups(
         if math.prod(layout.shape):
             if zarr_files.last_checksum(folder, layout, 0) != checksum:
                 raise ValueError(f"{layout.file(0)} is not the array that was written last")
-            values = lazy(_Unread(layout, functools.partial(read, folder, layout, (checksum,), 0)))
+
+            def whole(numbers: Any, layout: Whole = layout, checksum: str = checksum) -> np.ndarray:
+                return read(folder, layout, (checksum,), 0)
+
+            values = lazy(BlockArray(layout.shape, layout.dtype, layout.shape, whole))
         group, _, name = path.partition("/")
         variables.setdefault(group, {})[name] = (layout.dimensions, values)
     return {group: _numbered(xr.Dataset(found), num_draws) for group, found in variables.items()}

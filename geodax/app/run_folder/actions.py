@@ -28,14 +28,14 @@ from geodax.app.families import FAMILIES, name_of, run_kind, unused
 from geodax.app.family import AbstractRunKind, RunResult
 from geodax.app.run_folder import earlier as earlier_run
 from geodax.app.run_folder.files import (
-    Log,
-    Reporter,
     RunFolderError,
     check_data,
     config_of_now,
     file_digest,
     new_config,
+    opened_log,
     read_config,
+    reporting_to,
     table_note,
     write_config,
     write_summary,
@@ -307,7 +307,7 @@ def _run(
     started = time.monotonic()
     # only the first process writes to the folder
     log_file = run / "log" if hosts.is_first() else Path(os.devnull)
-    with Log(log_file) as log, Reporter(log, progress and hosts.is_first()) as reporter:
+    with opened_log(log_file) as log, reporting_to(log, progress and hosts.is_first()) as reporter:
         log(f"{config['model']}, {kind.describe(data)}, seed {config['seed']}, {config['options']}")
         for note in notes[len(config["notes"]) :]:
             log(note)
