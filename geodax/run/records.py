@@ -23,7 +23,6 @@ class OfData:
         self._function = function
 
     def __call__(self, position: Position, *args: PyTree) -> PyTree:
-        """What is recorded."""
         return self._function(position, *args)
 
 

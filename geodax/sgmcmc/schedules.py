@@ -105,11 +105,7 @@ def after_warmup(schedule: Any, *, num_warmup: Any) -> Schedule:
         TypeError: If the schedule is not a function, or the number not an integer.
         ValueError: If the number is negative.
     """
-    if not callable(schedule):
-        raise TypeError(
-            f"schedules.after_warmup: expected a schedule, a function of the iteration, found "
-            f"{_checks.described(schedule)}."
-        )
+    _checks.function("schedules.after_warmup", "schedule", schedule, "a function of the iteration")
     length = _checks.whole("schedules.after_warmup", "num_warmup", num_warmup, least=0)
 
     def shifted(iteration: Any) -> Any:

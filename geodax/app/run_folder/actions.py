@@ -105,7 +105,6 @@ def fit_run(
         raise RunFolderError(f"{file} is in {out}, which a fit would empty. Move it, or choose another --out.")
 
     def prepare() -> str:
-        """Prepare the folder for the run; return the checksum of the data."""
         earlier_run.put_back(out)
         require_free_folder(out, overwrite)  # again: another run may have taken it meanwhile
         earlier_run.set_aside(out)
@@ -114,7 +113,6 @@ def fit_run(
         return file_digest(out / "data.npz")
 
     def begun() -> None:
-        """Remove the earlier run."""
         if hosts.is_first():
             earlier_run.forget(out)
 
@@ -177,7 +175,6 @@ def resume_run(
         before, is_kept = num_draws_of(run), list[bool]()
 
         def begun() -> None:
-            """Store the new number of samples once the run has progressed."""
             if num_samples is not None and hosts.is_first() and not is_kept:
                 write_config(run, config)
                 is_kept.append(True)

@@ -59,10 +59,6 @@ class Polar(AbstractTransform):
         """False: the symmetric factor is redundant."""
         return False
 
-    def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        """Compute the polar factor, and the normal log density of ``z``."""
-        return self.forward(z), self.log_volume(z)
-
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
         z = check_vector(self, z)
         return polar(z.reshape(self.shape))

@@ -84,14 +84,10 @@ class GivensAngles(dist.TransformedDistribution):
         Returns:
             The distribution.
         """
-        lower, upper = angle_ranges(n, p, shift)
         dtype = jnp.result_type(loc, scale, float)
-        lower, upper = jnp.asarray(lower, dtype), jnp.asarray(upper, dtype)
-        loc, scale = jnp.asarray(loc, dtype), jnp.asarray(scale, dtype)
-        loc, scale = (x[..., None] if x.ndim == 0 else x for x in (loc, scale))
-        shape = jnp.broadcast_shapes(loc.shape, scale.shape, lower.shape)
-        loc, scale = jnp.broadcast_to(loc, shape), jnp.broadcast_to(scale, shape)
-        lower, upper = jnp.broadcast_to(lower, shape), jnp.broadcast_to(upper, shape)
+        arrays = [jnp.atleast_1d(jnp.asarray(x, dtype)) for x in (loc, scale, *angle_ranges(n, p, shift))]
+        shape = jnp.broadcast_shapes(*(x.shape for x in arrays))
+        loc, scale, lower, upper = (jnp.broadcast_to(x, shape) for x in arrays)
         return cls(n, p, dist.TruncatedNormal(loc, scale, low=lower, high=upper).to_event(1), shift=shift)
 
     @staticmethod

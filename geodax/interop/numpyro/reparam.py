@@ -37,12 +37,10 @@ class _Redundant(Distribution):
         return constraints.real_vector
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:
-        """Log density of the matrix plus the log volume."""
         matrix, log_volume = over_leading_axes(self.transform.forward_and_log_volume, 1)(value)
         return self.base_dist.log_prob(matrix) + log_volume
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draw the matrix and complete it to a vector."""
         key_matrix, key_rest = jax.random.split(_typed(key))
         matrices = jnp.asarray(self.base_dist.sample(key_matrix, sample_shape))
         keys = jax.random.split(key_rest, math.prod(matrices.shape[:-2])).reshape(matrices.shape[:-2])

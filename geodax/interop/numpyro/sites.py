@@ -42,11 +42,8 @@ def angle(point: Array) -> Array:
 
 def strategy_of(init_strategy: Any) -> Callable:
     """The user's strategy; on manifolds uniformly distributed points, on spheres means and medians of unit vectors."""
-    if not callable(init_strategy):
-        raise TypeError(
-            "to_geodax: init_strategy must be a function of NumPyro, such as numpyro.infer.init_to_median or "
-            f"init_to_value(values={{...}}), found {_checks.described(init_strategy)}."
-        )
+    kind = "a function of NumPyro, such as numpyro.infer.init_to_median or init_to_value(values={...})"
+    _checks.function("to_geodax", "init_strategy", init_strategy, kind)
     chosen: Any = init_strategy if isinstance(init_strategy, functools.partial) else init_strategy()
     function, options = getattr(chosen, "func", None), getattr(chosen, "keywords", {})
     known = (init_to_uniform, init_to_value, init_to_mean, init_to_median)
