@@ -53,7 +53,7 @@ class BlockArray(BackendArray):
                 if not (piece.is_start and len(piece.local) == values.shape[axis]):
                     values = values.take(piece.local, axis=axis)
             found[_as_slices([piece.places for piece in chosen])] = values
-        return found[tuple(0 if np.ndim(p) == 0 else slice(None) for p in picked)]
+        return np.asarray(found[tuple(0 if np.ndim(p) == 0 else slice(None) for p in picked)])
 
 
 class _Piece(NamedTuple):
