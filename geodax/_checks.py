@@ -5,6 +5,7 @@ message begins with, ``name`` its argument, ``value`` the argument's value. A wr
 value out of range ValueError.
 """
 
+import inspect
 import math
 import operator
 import re
@@ -112,6 +113,17 @@ def function(owner: str, name: str, value: Any, kind: str = "a function") -> Non
     """Raise TypeError unless it can be called; ``kind`` says what it takes and returns."""
     if not callable(value):
         raise TypeError(f"{owner}: {name} must be {kind}, found {described(value)}.")
+
+
+def takes(owner: str, name: str, value: Any, count: int, kind: str) -> None:
+    """Raise TypeError unless it is a function of ``count`` arguments, or a built-in one without a signature."""
+    function(owner, name, value, kind)
+    try:
+        inspect.signature(value).bind(*[None] * count)
+    except TypeError as error:
+        raise TypeError(f"{owner}: {name} must be {kind}, but the given function does not fit: {error}.") from None
+    except ValueError:
+        pass
 
 
 def arguments(owner: str, name: str, value: Any) -> None:

@@ -33,6 +33,13 @@ _SINE = (3.14159264, -5.167710084, 2.550077523, -0.5982912856, 0.0776576603)
 _SMALL = 2048  # smaller leaves use JAX's generator
 
 
+def of_words(function: Callable[[Array], Array], x: Array) -> Array:
+    """Apply a function to an array, or to the words of PRNG keys."""
+    if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return function(x)
+    return jax.random.wrap_key_data(function(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+
+
 def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
     """Draw standard normal noise with the structure of a pytree of floating-point or complex arrays.
 

@@ -91,6 +91,11 @@ def leaf_names(a: PyTree, bare: str = "position") -> list[str]:
     return [jax.tree_util.keystr(path, simple=True, separator=".").replace("/", ".") or bare for path in paths]
 
 
+def named_leaves(a: PyTree, bare: str = "position") -> list[tuple[str, Any]]:
+    """The leaves with their :func:`leaf_names`."""
+    return list(zip(leaf_names(a, bare), jax.tree.leaves(a), strict=True))
+
+
 def is_split(leaf: Any) -> bool:
     """Whether no device has the whole array."""
     is_placed = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer)

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Bool as Bool
 
 PRNGKey: TypeAlias = Key[Array, ""]
 Position: TypeAlias = PyTree
@@ -11,23 +12,6 @@ Momentum: TypeAlias = PyTree
 Scalar: TypeAlias = Float[Array, ""]
 LogDensity: TypeAlias = Callable[[Position], Scalar]
 Schedule: TypeAlias = Callable[[Int[Array, ""]], Scalar]
-
-__all__ = [
-    "Adaptation",
-    "Array",
-    "Bool",
-    "Description",
-    "Float",
-    "Int",
-    "LogDensity",
-    "Momentum",
-    "PRNGKey",
-    "Position",
-    "PyTree",
-    "SamplingAlgorithm",
-    "Scalar",
-    "Schedule",
-]
 
 
 class Adaptation(NamedTuple):

@@ -30,13 +30,9 @@ from geodax._lazy import defer
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command.
+    """Run one command, by default that of the process.
 
-    Args:
-        arguments: Command-line words; None takes those of the process.
-
-    Returns:
-        The exit code, see :func:`geodax.app.commands.entry.run_command`.
+    Returns the exit code, see :func:`geodax.app.commands.entry.run_command`.
     """
     if arguments is None:  # the process is the command's own; by the default a tenth of a short fit collects garbage
         gc.set_threshold(100_000, 20, 100)
@@ -44,8 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
         warnings.filterwarnings("ignore", message="The number of unique classes is greater")
     defer("scipy.stats")  # 0.7 seconds; scikit-learn's base class imports it and uses nothing of it
     try:  # the imports take a second or more, in which one can think better of it
-        with _remembered_interruption():
+        with interrupted_by(signal.SIGINT) as received:
             from geodax.app.commands.entry import run_command
+        if received:  # a library that is imported may pass over it
+            raise KeyboardInterrupt
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
@@ -59,24 +57,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def _remembered_interruption() -> Iterator[None]:
-    """Raise KeyboardInterrupt at a SIGINT, and once more at the end: a library that is imported may pass over it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def interrupted_by(number: signal.Signals) -> Iterator[list[int]]:
+    """Raise KeyboardInterrupt at a signal; the value has those received."""
     received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
 
     def interrupt(number: int, _frame: Any) -> None:
         received.append(number)
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGINT, interrupt)
+    usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    previous = signal.signal(number, interrupt)
     try:
-        yield
+        yield received
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler if previous is None else previous)
-    if received:
-        raise KeyboardInterrupt
-
-
-__all__ = ["main"]
+        signal.signal(number, usual if previous is None else previous)

@@ -7,7 +7,6 @@ from importlib import resources
 
 @functools.cache
 def _entries() -> tuple[tuple[frozenset[str], str], ...]:
-    """Return the methods and the text of each entry."""
     text = resources.files("geodax.app").joinpath("citations.bib").read_text(encoding="utf-8")
     found = []
     for entry in text.strip().split("\n\n"):
@@ -22,16 +21,9 @@ def methods() -> tuple[str, ...]:
 
 
 def citation(method: str) -> str:
-    """Return the BibTeX entries for a method.
+    """Return the BibTeX entries, separated by blank lines, for one of :func:`methods` in upper or lower case.
 
-    Args:
-        method: One of :func:`methods`, in upper or lower case.
-
-    Returns:
-        The entries, separated by blank lines.
-
-    Raises:
-        ValueError: For an unknown name; the message lists the known ones.
+    Raises ValueError, which lists the known names, for another one.
     """
     found = [text for names, text in _entries() if method.lower() in names]
     if not found:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from geodax.app.families import FAMILIES
-from geodax.app.run_folder.files import fitted_table
+from geodax.app.run_folder.files import fitted_table, load_table, save_table
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.diagnostics.findings import Finding
@@ -69,13 +69,13 @@ class AbstractRunKind(abc.ABC):
         The seed chooses the rows that are held out, if any are.
         """
 
-    @abc.abstractmethod
     def save(self, path: Path, data: Any) -> None:
-        """Write the data as plain arrays."""
+        """Write the data, by default a table, as plain arrays."""
+        save_table(path, data)
 
-    @abc.abstractmethod
     def load(self, path: Path) -> Any:
         """Read data written by :meth:`save`; raises StorageError if they are damaged."""
+        return load_table(path)
 
     @abc.abstractmethod
     def describe(self, data: Any) -> str:
@@ -152,7 +152,6 @@ class AbstractRunKind(abc.ABC):
 
 
 def _said(name: str, value: Any) -> str:
-    """Write an option with its value or values as on the command line."""
     option = f"--{name.replace('_', '-')}"
     words = [shlex.quote(word) for word in (value if isinstance(value, list) else [str(value)])]
     if words and words[0].startswith(("-", "'-")):  # it would be parsed as another option

@@ -113,7 +113,6 @@ def _remade_splits(rows: int, splits: int) -> dict[str, bytes]:
 
 
 def _complete_uci(source: Source, missing: list[str], root: Path) -> None:
-    """Write the small files derived from `data.txt`, each verified against its checksum."""
     data = find_file(source, f"{source.name}/data.txt")
     assert data is not None
     width = len(source.feature_names)

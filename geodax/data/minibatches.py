@@ -4,8 +4,6 @@ The batch number ``index`` of a chain depends only on the key of the chain and t
 reproduces its batches when it resumes, and only the iteration has to be saved.
 """
 
-import abc
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks
+from geodax._tree import named_leaves
 from geodax._types import Array, Cycle, PRNGKey, PyTree
 
 _NUM_ROUNDS = 6
@@ -24,16 +23,8 @@ _NUM_TRACED = 7
 _ORDERS = ("independent", "epochs", "symmetric")
 
 
-class AbstractDeviceBatches(eqx.Module):
-    """Batches that a compiled loop can draw."""
-
-    @abc.abstractmethod
-    def draw(self, key: PRNGKey, index: Array) -> PyTree:
-        """Draw the batch number ``index`` of the chain with this key."""
-
-
-class Batches(AbstractDeviceBatches):
-    """Batches of data on the device, created by :func:`batches`.
+class Batches(eqx.Module):
+    """Batches of data on the device that a compiled loop can draw, created by :func:`batches`.
 
     Attributes:
         data: Arrays whose first axis runs over the examples.
@@ -80,7 +71,7 @@ class Batches(AbstractDeviceBatches):
         return _permuted(words, first + jnp.arange(self.batch_size, dtype=jnp.uint32), self.num_data)
 
     def draw(self, key: PRNGKey, index: Array) -> PyTree:
-        """Gather the examples of :meth:`rows`, augmented."""
+        """Draw the batch number ``index`` of the chain with this key: the examples of :meth:`rows`, augmented."""
         return self.gather(key, index, self.rows(key, index))
 
     def gather(self, key: PRNGKey, index: Array, rows: Array, first: int | Array = 0) -> PyTree:
@@ -179,11 +170,13 @@ def batches(
             random numbers without its key.
     """
     _checks.arrays("batches", "data", data)
-    arrays = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else _as_array(leaf), data)
-    named = [
-        (jax.tree_util.keystr(path, simple=True, separator=".") or "the array", leaf)
-        for path, leaf in jax.tree_util.tree_flatten_with_path(arrays)[0]
-    ]
+
+    def on_device(leaf: Any) -> Array:
+        plain = leaf if isinstance(leaf, jax.Array) else _checks.plain("batches", "a leaf of the data", leaf)
+        return jnp.asarray(plain)
+
+    arrays = jax.tree.map(on_device, data)
+    named = named_leaves(arrays, "the array")
     if not named:
         raise ValueError("batches: the data contain no array.")
     for name, leaf in named:
@@ -222,26 +215,14 @@ def stream(start: Callable[[int], Any]) -> Stream:
     Raises:
         TypeError: If ``start`` is not a function of one argument.
     """
-    if not callable(start):
-        raise TypeError(
-            f"stream: expected a function from the number of a batch to an iterator that begins with it, found a "
-            f"{type(start).__name__}."
-        )
-    try:
-        inspect.signature(start).bind(0)
-    except TypeError as error:
-        raise TypeError(
-            f"stream: start must take one argument, the number of the batch with which its iterator begins (0 in a new "
-            f"run, a later one in a resumed run), but the given function does not ({error})."
-        ) from None
-    except ValueError:
-        pass  # a built-in function without a signature
+    kind = "a function from the number of a batch (0 in a new run, a later one in a resumed run) to an iterator that "
+    _checks.takes("stream", "start", start, 1, kind + "begins with it")
     return Stream(start)
 
 
 def require_no_batches(owner: str, data: PyTree) -> None:
     """Raise TypeError for batches, a stream of them or a list of tuples in place of the arrays of a function."""
-    if isinstance(data, AbstractDeviceBatches | Stream):
+    if isinstance(data, Batches | Stream):
         raise TypeError(
             f"{owner}: expected the arrays of the data, such as (x, y), found batches ({type(data).__name__})."
         )
@@ -257,15 +238,7 @@ def require_no_list(owner: str, data: PyTree) -> None:
 
 
 def _require_augmentation(augment: Any, data: PyTree) -> None:
-    expected = "augment must be a function (key, example) -> example"
-    if not callable(augment):
-        raise TypeError(f"batches: {expected}, found {_checks.described(augment)}.")
-    try:
-        inspect.signature(augment).bind(None, None)
-    except TypeError as error:
-        raise TypeError(f"batches: {expected}, but the given function does not take two arguments ({error}).") from None
-    except ValueError:
-        pass  # a built-in function without a signature
+    _checks.takes("batches", "augment", augment, 2, "a function (key, example) -> example")
     example = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), data)
     key = jax.eval_shape(lambda: jax.random.key(0))
 
@@ -283,7 +256,7 @@ def _require_augmentation(augment: Any, data: PyTree) -> None:
         )
     if jax.tree.structure(found) != jax.tree.structure(example):
         raise TypeError(
-            f"batches: {expected}: it must return the arrays of one example, {jax.tree.structure(example)}, found "
+            f"batches: augment must return the arrays of one example, {jax.tree.structure(example)}, found "
             f"{jax.tree.structure(found)}."
         )
 
@@ -294,10 +267,6 @@ def _as_numpy(batch: PyTree) -> PyTree:
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: np.array(_checks.plain("stream", f"batch{jax.tree_util.keystr(path)}", leaf)), batch
     )
-
-
-def _as_array(leaf: Any) -> Array:
-    return jnp.asarray(_checks.plain("batches", "a leaf of the data", leaf))
 
 
 def _permuted(words: Array, places: Array, size: int) -> Array:

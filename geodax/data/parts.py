@@ -226,7 +226,6 @@ def gathered_again(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _has_checkpoint(program: Any) -> bool:
-    """Whether a program calls ``jax.checkpoint``."""
     if isinstance(program, ClosedJaxpr):
         return _has_checkpoint(program.jaxpr)
     if not isinstance(program, Jaxpr):
@@ -237,7 +236,6 @@ def _has_checkpoint(program: Any) -> bool:
 
 
 def _is_kept(primitive: Any, *_: Any, **__: Any) -> bool:
-    """Whether the result of an operation of the forward pass is kept for the backward pass."""
     return primitive.name != "all_gather"
 
 

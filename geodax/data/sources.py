@@ -43,13 +43,11 @@ class Dataset:
     splits: Mapping[int | str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> np.ndarray:
-        """Return the array of that name."""
         if not isinstance(key, str) or key not in self.arrays:
             raise DataError(f"{self.name} has no array {_checks.described(key)}; it has {', '.join(self.arrays)}")
         return self.arrays[key]
 
     def __repr__(self) -> str:
-        """Show the arrays by type and shape."""
         shapes = ", ".join(f"{k}: {v.dtype} {v.shape}" for k, v in self.arrays.items())
         return f"Dataset({self.name!r}, {shapes})"
 

@@ -23,16 +23,6 @@ _SHIPPED = Path(__file__).parent / "files"
 _SUFFIXES = ("", ".gz", ".xz")
 
 
-def _given_folder() -> Path | None:
-    value = os.environ.get("GEODAX_DATA", "")
-    if not value:
-        return None
-    root = Path(value).expanduser().resolve()
-    if not root.is_dir():
-        raise DataError(f"GEODAX_DATA is set to {value!r}, which is not a folder: create it or unset the variable")
-    return root
-
-
 def _cache_folder() -> Path | None:
     if find_spec("pooch") is None:  # without pooch nothing can have been downloaded
         return None
@@ -42,7 +32,11 @@ def _cache_folder() -> Path | None:
 
 
 def _roots() -> list[Path]:
-    return [root for root in (_given_folder(), _cache_folder()) if root]
+    value = os.environ.get("GEODAX_DATA", "")
+    given = Path(value).expanduser().resolve() if value else None
+    if given is not None and not given.is_dir():
+        raise DataError(f"GEODAX_DATA is set to {value!r}, which is not a folder: create it or unset the variable")
+    return [root for root in (given, _cache_folder()) if root]
 
 
 def find_file(source: Source, path: str) -> Path | None:

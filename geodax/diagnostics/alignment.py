@@ -341,12 +341,10 @@ def _rotation_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.nd
 def _inner(
     reference: Inexact[np.ndarray, "n p"], x: Inexact[np.ndarray, "*batch n p"]
 ) -> Inexact[np.ndarray, "*batch p"]:
-    """The inner product of each column with the reference's."""
     return np.einsum("...np,np->...p", x, reference.conj())
 
 
 def _polar_factor(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "*batch n p"]:
-    """The nearest matrix with orthonormal columns."""
     left, _, right = np.linalg.svd(x, full_matrices=False)
     return left @ right
 

@@ -80,10 +80,7 @@ def configurational_temperature(
         StorageError: If the store cannot be read.
     """
     owner = "configurational_temperature"
-    if not callable(logdensity_fn):
-        raise TypeError(
-            f"{owner}: expected a log density, such as posterior.full(data), found {_checks.described(logdensity_fn)}."
-        )
+    _checks.function(owner, "logdensity_fn", logdensity_fn, "a log density, such as posterior.full(data)")
     density: Any = logdensity_fn
     max_num_draws = _checks.whole(owner, "max_num_draws", max_num_draws, least=2)
     variables = position_variables(owner, draws if isinstance(draws, xr.DataTree) else open_draws(draws), like)

@@ -107,7 +107,6 @@ def repeated_chains(draws: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _common(name: str, parts: Sequence[xr.Dataset]) -> xr.Dataset:
-    """The group that all runs have, or a ValueError."""
     for number, part in enumerate(parts):
         if not part.equals(parts[0]):
             raise ValueError(f"join_chains: run {number} has other {name} than run 0; join runs of one posterior.")

@@ -213,5 +213,4 @@ def _check_pair(
 def _orthogonal_part(
     x: Inexact[np.ndarray, "*batch n p"], y: Inexact[np.ndarray, "*other n p"]
 ) -> Inexact[np.ndarray, "*broadcast n p"]:
-    """The component of y orthogonal to the span of x."""
     return y - x @ (adjoint(x) @ y)

@@ -269,7 +269,6 @@ def statistic(sample_stats: Mapping[str, np.ndarray], name: str) -> np.ndarray |
 
 
 def _estimated(draws: Mapping[str, Any], points: Sequence[str]) -> set[str]:
-    """Names of the variables that are point estimates."""
     found: set[str] = set()
     for point in points:
         names = {name for name in draws if name == point or fnmatchcase(name, point)}

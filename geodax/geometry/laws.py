@@ -131,7 +131,6 @@ def _described(tree: PyTree) -> Any:
 
 
 def _errors(manifold: AbstractManifold, like: Position, key: PRNGKey) -> dict[str, Scalar]:
-    """The largest relative error of each law at one random point."""
     keys = jax.random.split(key, 7)
     x = manifold.random_point(keys[0], like)
     u, w = (standard_normal(k, like) for k in keys[1:3])
@@ -247,7 +246,6 @@ def relative_error(found: PyTree, expected: PyTree) -> Array:
 
 
 def _rebuild(like: PyTree) -> Callable[[Array], PyTree]:
-    """The inverse of :func:`flattened`."""
     parts = jax.tree.map(lambda a: (a.real, a.imag) if jnp.iscomplexobj(a) else (a,), like)
     _, split = ravel_pytree(parts)
 

@@ -235,10 +235,9 @@ class Euclidean(AbstractManifold):
         return sum(leaf.size * (2 if jnp.iscomplexobj(leaf) else 1) for leaf in jax.tree.leaves(x))
 
     def validate(self, x: Position, name: str) -> None:
-        """Require at least one leaf, and floating-point arrays only."""
         if not _checks.parameters("Euclidean()", name, x):
             raise ValueError(f"{name}: Euclidean() expects at least one array, found none.")
-        for part, leaf in zip(_tree.leaf_names(x, ""), jax.tree.leaves(x), strict=True):
+        for part, leaf in _tree.named_leaves(x, ""):
             require_inexact(leaf, f"{name}.{part}" if part else name)
 
     def is_connected(self, x: Position) -> bool:
@@ -282,7 +281,6 @@ def spread(t: PyTree, x: Position) -> PyTree:
 
 
 def _root(variance: Scalar, like: Array) -> Array:
-    """The standard deviation, in the dtype of ``like``."""
     return jnp.sqrt(variance).astype(like.dtype)
 
 

@@ -91,7 +91,6 @@ class Product(AbstractManifold):
         return sum(m.dim(x) for m, _, x in self._parts(x))
 
     def validate(self, x: Position, name: str) -> None:
-        """Require every part to be valid, and the tree to be a prefix of the position."""
         for m, path, part in self._parts(x):
             m.validate(part, f"{name}.{path}" if path else name)
 

@@ -38,7 +38,6 @@ class Sphere(AbstractManifold):
         return self.project(x, g)
 
     def momentum(self, x: Float[Array, "*batch n"], z: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-        """Standard normal on the tangent plane."""
         return self.project(x, z)
 
     def noise(
@@ -59,7 +58,6 @@ class Sphere(AbstractManifold):
         return r
 
     def flow(self, x: Float[Array, "*batch n"], r: Float[Array, "*batch n"], t: Scalar):
-        """Great circles."""
         return great_circle(x, r, t)
 
     def random_point(self, key: PRNGKey, like: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
@@ -86,7 +84,6 @@ class Sphere(AbstractManifold):
         return x.size // x.shape[-1] * (x.shape[-1] - 1)
 
     def validate(self, x: Position, name: str) -> None:
-        """Require a real floating-point array whose last axis has at least 2 entries."""
         require_array(x, name, "Sphere()")
         require_inexact(x, name)
         if jnp.iscomplexobj(x) or x.ndim < 1 or x.shape[-1] < 2:
@@ -105,7 +102,6 @@ class Sphere(AbstractManifold):
         return jnp.ones((), x.dtype)
 
     def scale_from_variance(self, x: Float[Array, "*batch n"], variance: Float[Array, "*batch n"]) -> PyTree:
-        """Square root of the total variance per degree of freedom."""
         return jnp.sqrt(jnp.sum(variance) / self.dim(x))
 
     def max_time(self, x: Float[Array, "*batch n"], scale: Scalar) -> float | Scalar:

@@ -85,7 +85,6 @@ class Stiefel(AbstractManifold):
     def momentum(
         self, x: Inexact[Array, "*batch n p"], z: Inexact[Array, "*batch n p"]
     ) -> Inexact[Array, "*batch n p"]:
-        """Gaussian momentum of the chosen metric."""
         m = adjoint(x) @ z
         if self.metric == "canonical":
             return z - x @ (m - math.sqrt(0.5) * skew(m))
@@ -150,7 +149,6 @@ class Stiefel(AbstractManifold):
         return self.motion(x, r, jnp.asarray(t).astype(x.dtype), metric=self.metric)
 
     def random_point(self, key: PRNGKey, like: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
-        """Haar distributed matrices (both components if n = p)."""
         self.validate(like, "Stiefel.random_point: like")
         key = _checks.random_key("Stiefel.random_point", key)
         return qr_positive(standard_normal(key, like))
@@ -178,7 +176,6 @@ class Stiefel(AbstractManifold):
         return copies * (2 * n * p - p * p if jnp.iscomplexobj(x) else n * p - p * (p + 1) // 2)
 
     def validate(self, x: Position, name: str) -> None:
-        """Require a floating-point array whose last two axes are n x p with n >= p >= 1."""
         require_array(x, name, "Stiefel()")
         if not jnp.issubdtype(x.dtype, jnp.inexact):
             raise TypeError(f"{name}: Stiefel() expects a floating-point or complex array, found dtype {x.dtype}.")
@@ -218,7 +215,6 @@ class Stiefel(AbstractManifold):
         return jnp.ones((), x.real.dtype)
 
     def scale_from_variance(self, x: Inexact[Array, "*batch n p"], variance: Float[Array, "*batch n p"]) -> PyTree:
-        """Square root of the total variance per degree of freedom."""
         return jnp.sqrt(jnp.sum(variance) / (self.dim(x) or x.size))  # signs, real 1 x 1 matrices, have none
 
     def max_time(self, x: Inexact[Array, "*batch n p"], scale: Scalar) -> float | Scalar:

@@ -213,16 +213,13 @@ def _variable(pm: Any, name: str, f: np.ndarray, logp: Any, random: Any, chart: 
 
 def _start(transform: AbstractTransform) -> np.ndarray:
     """An unconstrained vector of a point away from cuts, poles and zero lengths."""
-    return 0.5 * np.cos(np.arange(transform.num_unconstrained)) if transform.is_injective else _redundant(transform)
-
-
-def _redundant(transform: AbstractTransform) -> np.ndarray:
+    if transform.is_injective:
+        return 0.5 * np.cos(np.arange(transform.num_unconstrained))
     x = distributions.StiefelUniform(transform.n, transform.p).sample(jax.random.key(0))
     return np.asarray(transform.inverse(x))
 
 
 def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
-    """``x`` with these last axes."""
     leading = (None,) * (x.ndim - len(shape))
     return importlib.import_module("pytensor.tensor").specify_shape(x, (*leading, *shape))
 
@@ -232,7 +229,6 @@ def _ints(size: Any) -> tuple[int, ...]:
 
 
 def _key(rng: Any) -> jax.Array:
-    """A JAX key from NumPy's generator."""
     return jax.random.key(int(rng.integers(2**32)))
 
 

@@ -44,15 +44,7 @@ from geodax.mcmc.mass_matrix import (
     rows_to_keep,
     with_rows,
 )
-from geodax.mcmc.step_size import (
-    DualAveraging,
-    current_step,
-    observe,
-    one_step,
-    restart,
-    search_alone,
-    search_step,
-)
+from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step, restart, search_alone, search_step
 from geodax.mcmc.trajectories import Integrator
 from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale, squared
 

@@ -95,7 +95,6 @@ def adapted_trajectory(integrator: Integrator, manifold: AbstractManifold):
 
 
 def _factor(iteration: Array, dtype) -> Scalar:
-    """A quasi-random number between the shortest and the longest relative time."""
     bits = iteration.astype(jnp.uint32) * jnp.uint32(_GOLDEN)
     u = (bits >> jnp.uint32(8)).astype(dtype) * 2.0**-24
     return SHORTEST + (LONGEST - SHORTEST) * u

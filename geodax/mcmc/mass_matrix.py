@@ -279,6 +279,5 @@ def _entries(tree: PyTree, flat: PyTree) -> Array:
 
 
 def _units(scale: PyTree, like: Position, flat: PyTree) -> Array:
-    """Their scales."""
     # those of the real and of the imaginary part of a complex entry
     return _entries(jax.tree.map(lambda s, x: jax.lax.complex(s, s) if jnp.iscomplexobj(x) else s, scale, like), flat)

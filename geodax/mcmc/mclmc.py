@@ -220,8 +220,6 @@ def mclmc(
 
 
 def _kernel(integrator: Integrator, manifold: Isokinetic):
-    """Refresh the momentum, then move."""
-
     @in_full_precision
     def step(rng_key: PRNGKey, state: MCLMCState) -> tuple[MCLMCState, MCLMCInfo]:
         time = state.step_size / state.length

@@ -192,7 +192,6 @@ def ranks_of(owner: str, network: PyTree, dense: Mapping[str, Any], rank: Any, w
 
 
 def _unmet(pattern: Pattern, network: PyTree) -> str:
-    """Say why a pattern matches no dense layer."""
     leaves = {_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(network)[0]}
     known = [name for name, _ in nodes_of(network)[0]]
     if not isinstance(pattern, str):

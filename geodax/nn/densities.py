@@ -187,7 +187,6 @@ class CorrelatedNormal(AbstractPrior):
         return rounded((z @ factor.T).reshape(like.shape), like)
 
     def _factor(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Compute the Cholesky factor of the pixels' covariance."""
         if len(shape) != 4:
             raise ValueError(
                 f"CorrelatedNormal: expected a convolution kernel o x i x h x w, found an array of shape {shape}; use "

@@ -52,8 +52,6 @@ class Block(eqx.Module):
 
 
 class _Record:
-    """Input and output of a layer during one call of a network."""
-
     input: Any = None
     output: Any = None
 
@@ -238,6 +236,5 @@ def _in_basis(basis: Any, matrices: Array) -> Array:
 
 
 def _eigh(matrix: Array) -> tuple[Array, Array]:
-    """Eigenvalues and vectors of a semi-definite matrix; rounding makes zeros slightly negative."""
     values, vectors = jnp.linalg.eigh(matrix)
     return jnp.maximum(values, 0.0), vectors

@@ -262,7 +262,6 @@ class WHVILinear(AbstractVariational, Sized):
         return self.weight.matrix(key), self.bias
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the divergence of the weight's posterior from its prior; estimated using the key with flows."""
         return self.weight.kl(key)
 
 

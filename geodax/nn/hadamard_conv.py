@@ -83,5 +83,4 @@ class WHVIConv2d(AbstractVariational):
         return self.kernel(key), self.bias
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the divergence of the weight's posterior from its prior; estimated using the key with flows."""
         return self.weight.kl(key)

@@ -119,7 +119,6 @@ class InducingPointGP(AbstractLocal):
         return scale, z, square, cholesky(square * (_kernel(z[:, None], z[None]) + _JITTER * identity))
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the exact divergence of v from N(0, I)."""
         return self.v.kl(1.0, key=key)
 
 

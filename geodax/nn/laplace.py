@@ -240,7 +240,7 @@ def _warn_of_others(network: PyTree, places: tuple[int, ...]) -> None:
     """Warn of weights that no dense layer has; biases and scales of norms are few."""
     arrays = eqx.filter(network, eqx.is_inexact_array)
     beside = replaced(arrays, places, lambda layers: [None] * len(layers))
-    left = zip(_tree.leaf_names(beside), jax.tree.leaves(beside), strict=True)
+    left = _tree.named_leaves(beside)
     weights = [name for name, array in left if array.ndim > 1]
     if weights:
         sizes = [sum(array.size for array in jax.tree.leaves(tree)) for tree in (beside, arrays)]
@@ -252,7 +252,6 @@ def _warn_of_others(network: PyTree, places: tuple[int, ...]) -> None:
 
 
 def _require_finite(owner: str, total: Array) -> None:
-    """Raise ValueError if the log likelihood is not finite, as for labels out of range."""
     if not bool(jnp.isfinite(total).all()):
         raise ValueError(
             f"{owner}: the log likelihood of the data is not finite. {LABELS.capitalize()}, and the data and the "
@@ -270,7 +269,6 @@ def _num_examples(owner: str, data: PyTree) -> int:
 
 
 def _weights(given: Any, size: int) -> np.ndarray:
-    """The weight of each example."""
     if given is None:
         return np.ones(size, np.float32)
     weights = _checks.numbers(_POSTERIOR, "weights", given)
@@ -283,7 +281,6 @@ def _weights(given: Any, size: int) -> np.ndarray:
 
 
 def _variances(given: Any, number: int) -> list[float]:
-    """One variance for each block."""
     variances = list(given) if isinstance(given, list | tuple) else [given] * number
     if len(variances) != number:
         raise ValueError(

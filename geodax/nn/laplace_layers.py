@@ -164,7 +164,6 @@ class LaplacePosterior(AbstractWhole):
         return sum(parts[1:], parts[0])
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the exact divergence from the prior."""
         parts = []
         for values, log_delta, mean in self._by_block():
             ratio = jnp.exp(log_delta) / values
@@ -341,7 +340,6 @@ class LaplacePosterior(AbstractWhole):
         return [jnp.concatenate([matrix.reshape(-1) for matrix in matrices])[:, None]]
 
     def _steps(self, key: PRNGKey) -> list[Array]:
-        """Draw differences from the trained parameters, one a block."""
         keys = jax.random.split(key, len(self.blocks))
         return [
             block.outward(normal(keys[i], values.shape, values.dtype) / jnp.sqrt(values))
@@ -349,8 +347,6 @@ class LaplacePosterior(AbstractWhole):
         ]
 
     def _moved(self, steps: list[Array]) -> Any:
-        """Return the network with the parameters moved by the given differences."""
-
         def moved(layers: list[Any]) -> list[Any]:
             matrices = [_tree.widened(matrix_of(layer)) for layer in layers]
             parts = steps

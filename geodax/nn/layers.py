@@ -176,7 +176,6 @@ class LowRankLinear(AbstractStructured):
         return with_manifolds(self, stiefel, "left", "right")
 
     def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
-        """Return the priors: uniform factors and the singular values of a Gaussian matrix."""
         return {"left": Haar(), "right": Haar(), "log_gaps": SingularValues(self.out_features, self.in_features)}
 
 

@@ -233,7 +233,6 @@ class Priors(eqx.Module):
         return governed
 
     def _check_rules(self, arrays: list[tuple[str, tuple[int, ...], bool]]) -> None:
-        """Raise ValueError for unused rules without a wildcard, and warn once per network of unused wildcards."""
         structure = tuple((path, is_own) for path, _, is_own in arrays)
         checked = getattr(self.rules, "checked", set())
         # a position that is only the noise is part of a network to which the other rules apply

@@ -214,8 +214,6 @@ def _is_other_convolution(node: object) -> bool:
 
 
 def _require_free_layers(network: PyTree, inference: str) -> None:
-    """Raise ValueError for layers that have no variational form."""
-
     def is_node(node: object) -> bool:
         return _is_layer(node) or _is_not_free(node) or _is_other_convolution(node)
 

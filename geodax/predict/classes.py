@@ -108,7 +108,6 @@ def classes_from_logits(blocks: Any) -> ClassPredictions:
 
 
 def _log_probabilities(owner: str, blocks: Any) -> Iterator[Float[np.ndarray, "draws examples classes"]]:
-    """Yield log probabilities of blocks of logits."""
     pieces = [blocks] if hasattr(blocks, "shape") else blocks
     if not _checks.is_series(pieces):
         raise TypeError(f"{owner}: expected arrays of logits, found {_checks.described(blocks)}.")

@@ -199,7 +199,6 @@ def _shares(p: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _adaptive_scores(p: np.ndarray, seed: int | None) -> np.ndarray:
-    """Probability of the more probable classes plus a fraction of the class's own, example x class."""
     order = np.argsort(-p, axis=1, kind="stable")
     ordered = np.take_along_axis(p, order, axis=1)
     share = np.ones((len(p), 1)) if seed is None else _shares(p, seed)

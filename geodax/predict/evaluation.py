@@ -132,7 +132,7 @@ def _as_tree(draws: Draws) -> xr.DataTree:
         return open_draws(draws)
     if isinstance(draws, xr.DataTree):
         return draws
-    named = dict(zip(_tree.leaf_names(draws), jax.tree.leaves(draws), strict=True))
+    named = dict(_tree.named_leaves(draws))
     for name, leaf in named.items():
         if jnp.ndim(leaf) < 2:
             raise ValueError(
@@ -194,7 +194,6 @@ def _are_values(values: PyTree) -> bool:
 
 
 def _reason(positions: Position) -> str:
-    """The cause of non-finite values, and what to do."""
     if not _tree.is_finite(positions):
         return "The draws themselves are not finite either; exclude them by first=... and last=..."
     return (

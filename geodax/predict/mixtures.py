@@ -151,7 +151,6 @@ def _count_quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.
 
 
 def _end(distribution: Any, level: float) -> np.ndarray:
-    """The least or largest value of the support of each mixture."""
     end = distribution.support()[int(level)]
     return np.broadcast_to(end, np.shape(distribution.mean()))[0].astype(np.float64)
 

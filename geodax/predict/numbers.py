@@ -61,7 +61,6 @@ def numbers_from_means(
 
 
 def _normal(blocks: Iterable[Any], has_targets: bool) -> Iterator[Normal]:
-    """Yield the distributions of pairs of means and standard deviations, with checks."""
     count = 0
     for pair in blocks:
         if not isinstance(pair, tuple | list) or len(pair) != 2:

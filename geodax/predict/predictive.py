@@ -195,7 +195,6 @@ def _logits(blocks: Iterable[Any]) -> Iterator[np.ndarray]:
 
 
 def _require_arrays(owner: str, x: PyTree) -> None:
-    """Raise TypeError for lists of numbers, which JAX treats as pytrees of scalars."""
     if not all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(x)):
         raise TypeError(
             f"{owner}: x must be an array whose first axis indexes the examples, or a pytree of such arrays, found "

@@ -225,8 +225,7 @@ def _of_each_chain(
 
 
 def _add_totals(totals: Totals, infos: Any, iteration: Array) -> Totals:
-    named = zip(_tree.leaf_names(infos, "info"), jax.tree.leaves(infos), strict=True)  # as they are recorded
-    found = {name: values for name, values in named if values.ndim == 1}
+    found = {name: values for name, values in _tree.named_leaves(infos, "info") if values.ndim == 1}  # as recorded
     is_finite, acceptance = found.get("is_finite"), found.get("acceptance_rate")
     divergent, steps = found.get("is_divergent"), found.get("num_integration_steps")
     return Totals(

@@ -21,7 +21,7 @@ _MAPPED_AT_ONCE = 32 << 20
 
 
 class BlockArray(BackendArray):
-    """Draws (chain, draw, ...) computed in blocks when indexed, and not cached; NumPy converts them to an array.
+    """Draws (chain, draw, ...), or another array, read in blocks when indexed, and not cached; NumPy converts them.
 
     The last block along draws may have too many; the other axes are cut evenly. ``block`` maps the number of a block
     along each axis to its draws (chain, draw, ...).
@@ -41,7 +41,6 @@ class BlockArray(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
-        """Read entries by an integer, a slice or an array of integers per axis."""
         picked = [np.arange(size)[k] for size, k in zip(self.shape, key, strict=True)]
         axes = [np.atleast_1d(p) for p in picked]
         found = np.empty([p.size for p in axes], self.dtype)
@@ -54,7 +53,7 @@ class BlockArray(BackendArray):
                 if not (piece.is_start and len(piece.local) == values.shape[axis]):
                     values = values.take(piece.local, axis=axis)
             found[_as_slices([piece.places for piece in chosen])] = values
-        return found[tuple(0 if np.ndim(p) == 0 else slice(None) for p in picked)]
+        return np.asarray(found[tuple(0 if np.ndim(p) == 0 else slice(None) for p in picked)])
 
 
 class _Piece(NamedTuple):

@@ -24,13 +24,9 @@ _NUM_KEPT = 2
 
 
 class Checkpointer:
-    """Checkpoints of one run in one folder.
+    """Checkpoints of one run in one folder; with ``is_split`` arrays, every process needs a checkpointer.
 
-    Args:
-        is_split: Whether arrays are split over devices; then every process needs a checkpointer.
-
-    Raises:
-        StorageError: If the folder is not writable, or contains a symbolic link.
+    Raises StorageError if the folder is not writable, or contains a symbolic link.
     """
 
     def __init__(self, folder: Path, is_split: bool = False):
@@ -81,12 +77,9 @@ class Checkpointer:
     ) -> tuple[PyTree, dict[str, Any]] | None:
         """Read the newest undamaged checkpoint, None if the folder holds no checkpoint.
 
-        Args:
-            template: A pytree of arrays with the expected structure, shapes, dtypes and, if they are split, shardings.
-            check: Called with the metadata before the arrays are compared with the template; it may raise.
-
-        Raises:
-            CheckpointError: If there are checkpoints but none can be read, or they belong to another run.
+        The template has arrays with the expected structure, shapes, dtypes and, if they are split, shardings; ``check``
+        is called with the metadata before the arrays are compared with it, and may raise. Raises CheckpointError if
+        there are checkpoints but none can be read, or they belong to another run.
         """
         problems = []
         for step in reversed(self.steps()):
@@ -127,7 +120,8 @@ class Checkpointer:
                 name: jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
                 for name, (*shape, dtype) in facts.get("arrays", {}).items()
             }
-            places = _places(_from_arrays(template, plain, self.folder) if plain else template)
+            arrays = _to_arrays(_from_arrays(template, plain, self.folder) if plain else template, True)
+            places = {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in arrays.items()}
         items = self._ocp.args.Composite(state=self._ocp.args.StandardRestore(places))
         found = self._manager.restore(step, args=items)["state"]
         return found if self._is_split else {name: np.asarray(value) for name, value in found.items()}
@@ -172,11 +166,6 @@ def _from_arrays(template: PyTree, arrays: Mapping[str, Any], folder: Path) -> P
         leaf = jnp.asarray(have)
         leaves.append(jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(want)) if _is_key(want) else leaf)
     return structure.unflatten(leaves)
-
-
-def _places(template: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
-    plain = _to_arrays(template, True)
-    return {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in plain.items()}
 
 
 def _is_key(x: Any) -> bool:

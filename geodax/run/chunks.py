@@ -123,7 +123,7 @@ class ChainChunks(Chunks):
             if isinstance(draws, ShardedDraws):
                 draws.write(first, jax.tree.map(lambda buffer: Shards(buffer, new), self._buffer))
             else:
-                rows = jax.tree.map(functools.partial(_chains_first, new), fetch(self._buffer, self.mesh))
+                rows = jax.tree.map(lambda x: np.asarray(x)[:new].swapaxes(0, 1), fetch(self._buffer, self.mesh))
                 write = functools.partial(draws.write, first, rows)
                 write() if isinstance(draws, MemoryDraws) else hosts.first_does(write, "write draws")
         run.iteration = stop
@@ -168,11 +168,6 @@ class ChainChunks(Chunks):
             return {"draws": to_datatree(self.draws.read(num_draws)) if num_draws and is_here else None}
         except OSError:
             return {"draws": None}
-
-
-def _chains_first(num_draws: int, buffer: jax.Array) -> np.ndarray:
-    """The first draws of a buffer (draw, chain, ...) as an array (chain, draw, ...)."""
-    return np.asarray(buffer)[:num_draws].swapaxes(0, 1)
 
 
 def result_of(

@@ -83,7 +83,7 @@ def descent(
         )
 
     def init(position: Position) -> DescentState:
-        for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
+        for name, leaf in _tree.named_leaves(position):
             if jnp.iscomplexobj(leaf):
                 raise TypeError(f"{owner}: {name} is complex, but optimisers move real arrays.")
         position = _tree.widened(position)
@@ -144,9 +144,14 @@ def descent(
     return Descent(init, update)
 
 
-def as_scalar(function: Objective) -> Objective:
-    """The function, with its value as an array, as a checkpoint compares it."""
-    return lambda position, batch: jnp.asarray(function(position, batch))
+def compared_too(objective: Any, score: Any) -> list[tuple[str, Objective]]:
+    """Names and functions that a checkpoint compares besides the log density, with arrays as values."""
+
+    def as_array(function: Objective) -> Objective:
+        return lambda position, batch: jnp.asarray(function(position, batch))
+
+    named = {"training objective": objective, "training score": score}
+    return [(name, as_array(function)) for name, function in named.items() if function is not None]
 
 
 def _relative(optimizer: Transformation) -> Transformation:

@@ -10,7 +10,7 @@ import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -24,7 +24,6 @@ from geodax.run.store_layouts import Layout, dimension_names
 from geodax.run.store_reading import checked_chunk, opened, reason_of, require_no_draws, store_in, unreadable
 from geodax.run.store_record import Record
 
-Group = dict[str, np.ndarray]  # name -> array (chain, draw, ...)
 Shapes = Mapping[str, Mapping[str, tuple[tuple[int, ...], np.dtype]]]
 _CHUNK_BYTES = 4 << 20
 # Extra room in the chunks of a short run: it may be extended, and chunks (files) keep their length.
@@ -32,28 +31,24 @@ _SPARE_BYTES = 256 << 10
 _SPARE_DRAWS = 1000
 
 
-@runtime_checkable
-class DrawStore(Protocol):
-    """Storage for the draws of a run: groups of named arrays (chain, draw, ...)."""
+class DrawStore:
+    """Storage for the draws of a run: groups of named arrays (chain, draw, ...). The base class stores nothing."""
 
-    def write(self, start: int, groups: Mapping[str, Group]) -> None:
+    def write(self, start: int, groups: Mapping[str, Mapping[str, Any]]) -> None:
         """Write draws from index ``start``, overwriting earlier ones."""
-        ...
 
     def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
         """The first ``num_draws`` draws: arrays, or variables that read from disk on access."""
-        ...
+        return {group: {} for group in zarr_files.GROUPS}
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Store facts about the finished run with the draws."""
-        ...
+        """Store facts about the finished run with the draws, unless the returned tree alone has them."""
 
     def add(self, groups: Mapping[str, xr.Dataset]) -> None:
         """Store further groups of the finished run, after its facts."""
-        ...
 
 
-class MemoryDraws:
+class MemoryDraws(DrawStore):
     """Draws kept in memory, in arrays of the full length from the start.
 
     The shapes are, for each group, name -> (shape without chain and draw, dtype). Raises MemoryError if the draws do
@@ -62,7 +57,7 @@ class MemoryDraws:
 
     def __init__(self, shapes: Shapes, num_chains: int, num_draws: int):
         try:
-            self._groups: dict[str, Group] = {
+            self._groups = {
                 group: {name: np.empty((num_chains, num_draws, *shape), dtype) for name, (shape, dtype) in of.items()}
                 for group, of in shapes.items()
             }
@@ -72,27 +67,19 @@ class MemoryDraws:
                 "keep them on disk, record less with keep=..., or thin them with thinning=..."
             ) from error
 
-    def write(self, start: int, groups: Mapping[str, Group]) -> None:
-        """Write draws into the arrays."""
+    def write(self, start: int, groups: Mapping[str, Mapping[str, Any]]) -> None:
         for group, variables in groups.items():
             for name, values in variables.items():
                 self._groups[group][name][:, start : start + values.shape[1]] = values
 
-    def read(self, num_draws: int) -> dict[str, Group]:
-        """The first draws, without a copy."""
+    def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
         return {
             group: {name: values[:, :num_draws] for name, values in variables.items()}
             for group, variables in self._groups.items()
         }
 
-    def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Do nothing: the returned tree has the facts."""
 
-    def add(self, groups: Mapping[str, xr.Dataset]) -> None:
-        """Do nothing: the returned tree has the groups."""
-
-
-class ZarrDraws:
+class ZarrDraws(DrawStore):
     """Draws streamed to a Zarr folder that xarray and ArviZ open directly.
 
     The shapes are as for :class:`MemoryDraws`, the first ``num_kept`` draws must already be there, and other draws that
@@ -120,11 +107,8 @@ class ZarrDraws:
             chains, _, *axes = one.chunk_shape
             return dataclasses.replace(one, chunk_draws=_chunk_draws(chains, num_draws, tuple(axes), dtype))
 
-        wanted = {
-            path: layout(path, shape, dtype)
-            for group, variables in shapes.items()
-            for path, (shape, dtype) in {f"{group}/{name}": kind for name, kind in variables.items()}.items()
-        }
+        kinds = {f"{group}/{name}": kind for group, variables in shapes.items() for name, kind in variables.items()}
+        wanted = {path: layout(path, *kind) for path, kind in kinds.items()}
         self._require_room(wanted.values(), num_draws - num_kept)
         try:
             require_no_links(self.path.resolve())  # the folder itself may be a link
@@ -164,7 +148,6 @@ class ZarrDraws:
         return draws
 
     def _require_room(self, layouts: Iterable[Layout], num_draws: int) -> None:
-        """Raise ValueError if the draws that are to come need more than the disk has."""
         row = sum(of.num_chains * int(np.prod(of.shape)) * of.dtype.itemsize for of in layouts)
         there = next(folder for folder in (self.path.resolve(), *self.path.resolve().parents) if folder.exists())
         free = shutil.disk_usage(there).free
@@ -176,7 +159,6 @@ class ZarrDraws:
             )
 
     def _check_present(self, wanted: Mapping[str, Layout], present: Mapping[str, Layout]) -> None:
-        """Check that everything can be kept or replaced, before anything is changed."""
         for path, found in present.items():
             if path not in wanted:
                 raise StorageError(
@@ -218,8 +200,7 @@ class ZarrDraws:
         """The variables by group and name."""
         return self._layouts
 
-    def write(self, start: int, groups: Mapping[str, Group]) -> None:
-        """Write draws to disk."""
+    def write(self, start: int, groups: Mapping[str, Mapping[str, Any]]) -> None:
         lengths = {values.shape[1] for variables in groups.values() for values in variables.values()}
         self.finish(start, self.put(start, groups), start + max(lengths, default=0))
 
@@ -282,11 +263,9 @@ class ZarrDraws:
             zarr_files.write_root(self.path, self._facts, Record(num_draws, checksums))
 
     def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
-        """The first ``num_draws`` draws, read on access."""
         return opened(self.path, num_draws).groups
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Write the facts as attributes of the root group, and the checksums of all chunks."""
         try:
             self._facts |= attributes
             for path, layout in self._layouts.items():  # the last chunk is final now
@@ -299,7 +278,6 @@ class ZarrDraws:
             ) from error
 
     def add(self, groups: Mapping[str, xr.Dataset]) -> None:
-        """Write further groups of a finished run."""
         group_files.add_groups(self.path, groups)
 
 
@@ -364,7 +342,6 @@ def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
 
 
 def _chunk_draws(num_chains: int, num_draws: int, shape: tuple[int, ...], dtype: Any) -> int:
-    """Number of draws per chunk of a new store."""
     row = num_chains * max(math.prod(shape), 1) * np.dtype(dtype).itemsize
     spare_draws = min(_SPARE_BYTES // row, _SPARE_DRAWS)
     return int(np.clip(_CHUNK_BYTES // row, 1, max(num_draws, spare_draws, 1)))

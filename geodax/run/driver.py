@@ -114,11 +114,12 @@ class Checkpoints:
     Args:
         folder: The folder that holds them, their lock and perhaps draws; None for no checkpoints.
         identity: Facts that a checkpoint must share with the run that resumes from it.
+        seconds: Time between checkpoints.
         is_split: Whether the carry holds arrays that are split over devices; it is then on them from the start.
     """
 
-    def __init__(self, folder: Path | None, identity: Mapping[str, Any], is_split: bool = False):
-        self.is_split = is_split
+    def __init__(self, folder: Path | None, identity: Mapping[str, Any], seconds: float, is_split: bool = False):
+        self.seconds, self.is_split = seconds, is_split
         self.folder = None if folder is None else Path(folder).absolute() / "steps"
         self.identity = dict(identity)
         self._files: Checkpointer | None = None
@@ -186,7 +187,6 @@ def drive(
     *,
     report: Reporter,
     signals: list[int],
-    checkpoint_seconds: float,
     mesh: Mesh | None = None,
 ) -> None:
     """Advance a run to its end, in chunks of about half a second.
@@ -268,7 +268,7 @@ def drive(
             with keeping_results():
                 report(chunks.progress(recent.add(stop - start, seconds)))
             is_stopped = bool(signals)  # read once: a later signal waits for the next chunk
-            is_due = time.monotonic() - saved_at > checkpoint_seconds
+            is_due = time.monotonic() - saved_at > checkpoints.seconds
             pace = seconds / (stop - start)
             length = int(np.clip(_SECONDS_PER_CHUNK / max(pace, 1e-9), 1, 4 * length))
             if hosts.is_several():  # the first process decides; a signal to any process stops all

@@ -17,7 +17,7 @@ from geodax._types import Array, Description, Position, PRNGKey, PyTree, Samplin
 from geodax.data.minibatches import Batches, Stream
 from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.posterior import Posterior
-from geodax.run.descent import DescentState, as_scalar, descent
+from geodax.run.descent import DescentState, compared_too, descent
 from geodax.run.progress import Reporter
 from geodax.run.sample import sample
 from geodax.run.sharding import Devices
@@ -137,7 +137,6 @@ def _optimization(
     score: Any,
     score_every: int,
 ) -> SamplingAlgorithm:
-    """An optimiser as a chain."""
     if not isinstance(posterior, Posterior):
         raise TypeError(f"train_ensemble: posterior must be a gx.Posterior, found {_checks.described(posterior)}.")
     maximized: Any = posterior.logdensity if objective is None else objective
@@ -166,10 +165,8 @@ def _optimization(
         info = OptimizationInfo(num_data * potential, is_finite)
         return OptimizationState(result, found, state.iteration + 1), info
 
-    functions = {"training objective": objective, "training score": score}
     settings = {"sampler": "train_ensemble", "num_steps": num_steps, "optimizer": optimizer, "score_every": score_every}
-    densities = [("log density", posterior.logdensity)]
-    densities += [(name, as_scalar(function)) for name, function in functions.items() if function is not None]
+    densities = [("log density", posterior.logdensity), *compared_too(objective, score)]
     return SamplingAlgorithm(
         init,
         step,

@@ -70,7 +70,7 @@ def usual_cause(examples: PyTree) -> str:
 
 def suspected(examples: PyTree) -> str:
     """Say where the examples are NaN or infinite; empty if they are finite."""
-    for name, leaf in zip(_tree.leaf_names(examples, "the array"), jax.tree.leaves(examples), strict=True):
+    for name, leaf in _tree.named_leaves(examples, "the array"):
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and getattr(leaf, "is_fully_addressable", True):
             is_bad = ~np.isfinite(np.asarray(leaf))
             if is_bad.any():
@@ -84,7 +84,7 @@ def suspected(examples: PyTree) -> str:
 
 def of_large_numbers(examples: PyTree) -> str:
     """Say which of the examples are far from standardised; empty if none is."""
-    for name, leaf in zip(_tree.leaf_names(examples, "the array"), jax.tree.leaves(examples), strict=True):
+    for name, leaf in _tree.named_leaves(examples, "the array"):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and getattr(leaf, "is_fully_addressable", True):
             size = float(np.sqrt(np.mean(np.square(np.asarray(leaf, np.float64)))))
             if size > _LARGE:

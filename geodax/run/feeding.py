@@ -10,13 +10,13 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from geodax import _checks
-from geodax._tree import leaf_names
+from geodax._tree import named_leaves
 from geodax._types import Array, Cycle, PRNGKey, PyTree
 from geodax.data.minibatches import Batches, Stream
 from geodax.data.parts import Part, draw_part
 from geodax.data.shard_files import Shards, own_part
 from geodax.run.content import content_of
-from geodax.run.sharding import data_axis, own_part_of, put_everywhere, put_part
+from geodax.run.sharding import data_axis, own_part_of, put, put_part
 
 _STREAM_BYTES = 64 << 20
 _LONGEST_STREAM = 256
@@ -41,6 +41,7 @@ class Feed(NamedTuple):
             device has all data.
         scalars: Names of leaves without this axis.
         cycle: The pass without replacement in which batches come, if they do.
+        num_data: Number of examples that the bound of a fit sums over.
     """
 
     load: Callable[..., PyTree]
@@ -54,6 +55,7 @@ class Feed(NamedTuple):
     scalars: tuple[str, ...] = ()
     examples: PyTree = ()  # all of them, or those of the first batch of a stream
     cycle: Cycle | None = None
+    num_data: int = 0
 
     @property
     def chain_axis(self) -> int | None:
@@ -180,7 +182,6 @@ def stream_feed(stream: Stream, num_batches: int, num_data: int, owner: str) -> 
         batch = jax.tree.map(lambda leaf: leaf[iteration - start], data)
         return batch if axis is None else Part(batch, (axis,))
 
-    named = zip(leaf_names(first, "a number"), jax.tree.leaves(first), strict=True)
     shapes = [f"{leaf.shape[1:]} {leaf.dtype.name}" for leaf in jax.tree.leaves(first)]
     return Feed(
         load,
@@ -188,7 +189,7 @@ def stream_feed(stream: Stream, num_batches: int, num_data: int, owner: str) -> 
         batch_size,
         is_shared=True,
         examples_axis=1 if num_batches == 1 else 2,
-        scalars=tuple(name for name, leaf in named if leaf.ndim == 1),
+        scalars=tuple(name for name, leaf in named_leaves(first, "a number") if leaf.ndim == 1),
         longest=longest,
         identity={"arrays of a batch of the stream": shapes},
         digest=lambda: data_digest(first),
@@ -229,7 +230,7 @@ def loader_of(feed: Feed | None, mesh: Mesh | None) -> Callable[[int, int], PyTr
         return lambda start, stop: put_part(
             feed.load(start, stop, part), mesh, placement, feed.examples_axis, part, feed.batch_size
         )
-    data = put_everywhere(feed.load(0, 0), mesh)
+    data = put(feed.load(0, 0), mesh, feed.placement(data_axis(mesh)))
     return lambda start, stop: data
 
 
@@ -240,7 +241,7 @@ def _require_alike(read: PyTree, first: PyTree, number: int) -> None:
         return jax.tree.structure(batches), [(leaf.shape[1:], leaf.dtype) for leaf in jax.tree.leaves(batches)]
 
     def described(batches: PyTree) -> str:
-        named = zip(leaf_names(batches, "an array"), jax.tree.leaves(batches), strict=True)
+        named = named_leaves(batches, "an array")
         return ", ".join(f"{name} of shape {leaf.shape[1:]} and dtype {leaf.dtype}" for name, leaf in named)
 
     if kind(read) != kind(first):

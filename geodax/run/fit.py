@@ -23,7 +23,7 @@ from geodax.data.minibatches import batches, require_no_batches
 from geodax.run import hosts
 from geodax.run.driver import Checkpoints, Run, drive
 from geodax.run.failures import from_the_start, is_defined, of_large_numbers, suspected
-from geodax.run.feeding import warn_unless_repeatable
+from geodax.run.feeding import Feed, loader_of, warn_unless_repeatable
 from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first_carry, history_of, is_exhausted
 from geodax.run.fit_feeding import make_step_feed
 from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
@@ -34,6 +34,7 @@ from geodax.run.sharding import (
     DATA_AXIS,
     Devices,
     as_mesh,
+    data_axis,
     device_list,
     device_mesh,
     everywhere_alike,
@@ -209,14 +210,14 @@ def fit(
 
     axes = () if mesh is None else tuple(name for name in (CHAIN_AXIS, DATA_AXIS) if mesh.shape.get(name, 1) > 1)
     advance, close = build(algorithm, log_likelihood, feed.draw, num_data, validation is not None, axes, split)
-    held_out = () if validation is None else _like_data(validation, feed.batch)
+    held_out = () if validation is None else _like_data(validation, feed)
     put_carry = functools.partial(put_everywhere, mesh=mesh) if split is None else split.placed
     run = Run(carry_at(network, state), num_steps)
     if split is not None:
         run.carry = split.placed(run.carry)
     counts = {
         "num_steps": num_steps,
-        **feed.facts,
+        **feed.identity,
         "num_samples": num_samples,
         "kl_warmup": kl_warmup,
         "held": repr(sorted((held or {}).items())),
@@ -224,11 +225,10 @@ def fit(
     }
     folder, identity = None if checkpoint is None else Path(checkpoint), {}
     if folder is not None:
-        identity = fit_facts(
-            key, network, (feed.examples, held_out), state, learning_rate if is_ascent else None, counts
-        )
+        rate = learning_rate if is_ascent else None
+        identity = fit_facts(key, network, (feed.examples, held_out), state, rate, counts)
         warn_unless_repeatable(data, "vi.fit")
-    checkpoints = Checkpoints(folder, identity, is_split=split is not None)
+    checkpoints = Checkpoints(folder, identity, checkpoint_seconds, is_split=split is not None)
     with contextlib.ExitStack() as stack:
         stack.enter_context(checkpoints.opened())
         found = checkpoints.restore(run, lambda facts: require_same_facts(facts, identity, folder))
@@ -236,12 +236,13 @@ def fit(
         def fit_at(carry: Carry, iteration: int, is_stopped: bool) -> Fit:
             chosen = carry.state if validation is None or np.isneginf(carry.best_bound) else carry.best
             history = history_of(carry, iteration, window)
-            chosen = chosen if split is not None else _brought_home(chosen, mesh)
+            if mesh is not None and split is None:  # to the default device
+                chosen = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), chosen)
             return Fit(algorithm.network(chosen), history, iteration, is_stopped, run.seconds)
 
         def cause(step: int) -> str:
             number = jnp.asarray(step, jnp.int32)
-            batch = feed.draw(feed.loader(None)(step, step + 1), own_keys.batches, number, number, None)
+            batch = feed.draw(loader_of(feed, None)(step, step + 1), own_keys.batches, number, number, None)
             examples = feed.examples if feed.longest is None else batch
             parts, rest = eqx.partition(algorithm.network(algorithm.init(network)), eqx.is_inexact_array)
 
@@ -258,11 +259,11 @@ def fit(
         signals = stack.enter_context(stop_signals())
         number = np.int32(0)
         run.carry, keys, held_out = put_carry(run.carry), *(put_everywhere(tree, mesh) for tree in (keys, held_out))
-        load = feed.loader(mesh)
+        load = loader_of(feed, mesh)
         first = load(0, 1)
         advance, close = (
             everywhere_alike(unit, mesh, where, split)
-            for unit, where in ((advance, feed.placement(mesh)), (close, PartitionSpec()))
+            for unit, where in ((advance, feed.placement(data_axis(mesh))), (close, PartitionSpec()))
         )
         advancing = compiled(advance, run.carry, keys, first, number, number, donate_argnums=(0,))
         if folder is not None:
@@ -271,42 +272,22 @@ def fit(
                 state = algorithm.init(start)
                 return state, advancing(put_carry(carry_at(start, state)), keys, first, number, np.int32(1))
 
-            beginning = start_facts(
-                network, feed.examples, algorithm.network, first_step, log_prior if is_ascent else None
-            )
+            prior = log_prior if is_ascent else None
+            beginning = start_facts(network, feed.examples, algorithm.network, first_step, prior)
             hosts.first_does(lambda: require_same_start(found, beginning, folder), "resume from its checkpoint")
             checkpoints.identity |= beginning
         del first  # memory
         if run.iteration < num_steps and not is_exhausted(run.carry, run.iteration, window, patience):
             closing = compiled(close, run.carry, keys, held_out, number, number, donate_argnums=(0,))
-            chunks = StepChunks(
-                run,
-                load,
-                feed.longest,
-                lambda carry, fed, start, stop: advancing(carry, keys, fed, start, stop),
-                lambda carry, number, length: closing(carry, keys, held_out, number, length),
-                window,
-                patience,
-                held_out,
-                fit_at,
-                cause,
-            )
-            drive(
-                run,
-                chunks,
-                checkpoints,
-                report=report,
-                signals=signals,
-                checkpoint_seconds=checkpoint_seconds,
-                mesh=mesh,
-            )
+            known = (keys, held_out, window, patience, fit_at, cause)
+            chunks = StepChunks(run, load, feed.longest, advancing, closing, *known)
+            drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
     return fit_at(run.carry, run.iteration, run.iteration < num_steps)
 
 
 def _placement(
     network: PyTree, devices: Devices, num_samples: int, batch_size: int, can_split: bool
 ) -> tuple[Mesh | None, Split | None]:
-    """The mesh of a fit, and how the arrays of the network are split over it."""
     arrays = eqx.filter(network, eqx.is_inexact_array)
     own = mesh_of("vi.fit", arrays)
     if own is not None and devices in (None, own):
@@ -327,23 +308,18 @@ def _placement(
 
 def _mesh(devices: Devices, num_samples: int, batch_size: int) -> Mesh | None:
     if devices is None:
-        return (
-            None
-            if not hosts.is_several()
-            else as_mesh("vi.fit", 1, device_mesh(chain=1, data=jax.device_count()), batch_size)
-        )
+        several = device_mesh(chain=1, data=jax.device_count()) if hosts.is_several() else None
+        return None if several is None else as_mesh("vi.fit", 1, several, batch_size)
     if not isinstance(devices, Mesh):
         devices = device_list("vi.fit", devices)
         devices = device_mesh(chain=1, data=len(devices), devices=devices)
     return as_mesh("vi.fit", num_samples, devices, batch_size, "draws of the weights")
 
 
-def _brought_home(tree: PyTree, mesh: Mesh | None) -> PyTree:
-    """Move replicated arrays to the default device."""
-    return tree if mesh is None else jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), tree)
-
-
-def _like_data(validation: PyTree, batch: PyTree) -> PyTree:
+def _like_data(validation: PyTree, feed: Feed) -> PyTree:
+    batch = feed.examples
+    if feed.longest is None:
+        batch = jax.eval_shape(feed.draw, feed.load(0, 0), jax.random.key(0), jnp.int32(0), jnp.int32(0), None)
     require_no_batches("vi.fit", validation)
     held_out = batches(validation, batch_size=1).data
     if jax.tree.structure(held_out) != jax.tree.structure(batch) or any(

@@ -103,8 +103,8 @@ def build(
     The first, ``(carry, keys, data, start, stop) -> carry``, runs the steps ``start, ..., stop - 1`` or up to the first
     failure; the second, ``(carry, keys, held_out, number, length) -> carry``, ends a window of ``length`` steps.
 
-    ``draw`` is that of :class:`geodax.run.fit_feeding.StepFeed`. A step is divided over the ``axes`` of the mesh, its
-    examples along ``"data"``; ``split`` tells how the arrays of the network are split over further axes.
+    ``draw`` is that of :func:`geodax.run.fit_feeding.make_step_feed`. A step is divided over the ``axes`` of the mesh,
+    its examples along ``"data"``; ``split`` tells how the arrays of the network are split over further axes.
     """
 
     def batch_of(data: Any, key: PRNGKey, iteration: Array, start: Array) -> Any:
@@ -182,8 +182,8 @@ class StepChunks(Chunks):
     Attributes:
         loader: From the first step of a chunk and the one after its last to its data.
         longest: Largest number of steps whose data can be loaded at once; None for no limit.
-        advance: The compiled ``(carry, data, start, stop) -> carry``.
-        close: The compiled ``(carry, number, length) -> carry``.
+        advance: The first function of :func:`build`, compiled.
+        close: The second one.
         patience: Number of windows without a better validation bound after which the fit stops, or None.
         fit_at: From carry, number of steps and whether the fit stopped early to the result of the fit.
         cause_of: From the step that failed to sentences about the cause.
@@ -192,11 +192,12 @@ class StepChunks(Chunks):
     run: Run
     loader: Callable[[int, int], PyTree]
     longest: int | None
-    advance: Callable[[Carry, PyTree, np.integer, np.integer], Carry]
-    close: Callable[[Carry, np.integer, np.integer], Carry]
+    advance: Callable[..., Carry]
+    close: Callable[..., Carry]
+    keys: Keys
+    held_out: PyTree
     window: int
     patience: int | None
-    held_out: PyTree
     fit_at: Callable[[Carry, int, bool], Any]
     cause_of: Callable[[int], str]
 
@@ -215,7 +216,7 @@ class StepChunks(Chunks):
 
     def compute(self, start: int, stop: int) -> PyTree:
         data, self._data = self._data, None
-        self.run.carry = self.advance(self.run.carry, data, np.int32(start), np.int32(stop))
+        self.run.carry = self.advance(self.run.carry, self.keys, data, np.int32(start), np.int32(stop))
         return self.run.carry.failed_at
 
     def abandon(self) -> None:
@@ -227,8 +228,8 @@ class StepChunks(Chunks):
         failed_at = int(self.run.carry.failed_at)
         window = start // self.window
         if failed_at == NEVER and stop == min((window + 1) * self.window, self.run.num_iterations):
-            length = stop - window * self.window
-            self.run.carry = self.close(self.run.carry, np.int32(window), np.int32(length))
+            number, length = np.int32(window), np.int32(stop - window * self.window)
+            self.run.carry = self.close(self.run.carry, self.keys, self.held_out, number, length)
         return failed_at
 
     def keep(self, start: int, stop: int) -> None:

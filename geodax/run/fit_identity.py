@@ -21,7 +21,7 @@ from geodax._types import PRNGKey, PyTree
 from geodax.run.errors import CheckpointError
 from geodax.run.feeding import data_digest
 from geodax.run.fit_chunks import Carry
-from geodax.run.identity import DISTANCE, ITERATIONS, agree, direction, is_same_setting, plain_setting
+from geodax.run.identity import DISTANCE, agree, direction, other_setting, plain_setting
 
 _PLAIN = bool | int | float | str
 _STEPS = "length of the first steps"
@@ -77,7 +77,9 @@ def require_same_facts(there: Mapping[str, Any], here: Mapping[str, Any], folder
     """Raise CheckpointError unless the facts of a checkpoint are those of a fit, from :func:`fit_facts`."""
     for name, value in here.items():
         if name == "settings":
-            _require_same_settings(there.get(name) or {}, value, folder)
+            other = other_setting(there.get(name) or {}, value, "steps")
+            if other is not None:
+                raise _other_fit(folder, *other)
         elif there.get(name) != value:
             raise _other_fit(folder, name, there.get(name), value)
 
@@ -89,14 +91,6 @@ def require_same_start(there: Mapping[str, Any], here: Mapping[str, Any], folder
         is_same = _are_same_steps if name == _STEPS else lambda a, b: agree(a, b, 1e-2)
         if name in there and not is_same(there[name], value):
             raise _other_fit(folder, name, there[name], value)
-
-
-def _require_same_settings(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path | None) -> None:
-    for name, value in here.items():
-        if name in there and not is_same_setting(there[name], value):
-            has_schedule = isinstance(there[name], list) or isinstance(value, list)
-            when = f" at the steps {', '.join(map(str, ITERATIONS))}" if has_schedule else ""
-            raise _other_fit(folder, name + when, there[name], value)
 
 
 def _other_fit(folder: Path | None, name: str, there: Any, here: Any) -> CheckpointError:

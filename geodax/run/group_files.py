@@ -12,7 +12,6 @@ end, so that they never describe other draws. Names and labels of axes stay.
 """
 
 import dataclasses
-import functools
 import math
 import re
 import shutil
@@ -22,15 +21,12 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from xarray.backends import BackendArray
-from xarray.core import indexing
 
 from geodax.run import hosts, zarr_files
-from geodax.run.blocks import lazy
+from geodax.run.blocks import BlockArray, lazy
 from geodax.run.errors import StorageError
 from geodax.run.locks import beside, exclusive
-from geodax.run.store_layouts import Layout, array_description
-from geodax.run.store_record import CHECKSUM_BYTES
+from geodax.run.store_layouts import Chunked, Layout, array_description
 
 GROUPS = ("adaptation", "observed_data", "log_likelihood")
 LABELS = "geodax_labels"
@@ -39,7 +35,7 @@ _DATES = re.compile(r"datetime64\[(Y|M|W|D|h|m|s|ms|us|ns)\]")
 
 
 @dataclasses.dataclass(frozen=True)
-class Whole:
+class Whole(Chunked):
     """Layout of an array that is one chunk."""
 
     path: str
@@ -49,33 +45,14 @@ class Whole:
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """The shape."""
         return self.shape
 
-    @property
-    def chunk_bytes(self) -> int:
-        """The size of the file."""
-        return math.prod(self.shape) * self.dtype.itemsize + CHECKSUM_BYTES
-
     def file(self, index: int) -> str:
-        """The file, relative to the folder of the store; the index is 0."""
         return "/".join([self.path, "c", *(str(index) for _ in self.shape)])
 
     def description(self) -> dict[str, Any]:
         """The contents of ``zarr.json`` of the array."""
         return array_description(self.shape, self.dtype, self.shape, self.dimensions)
-
-
-class _Unread(BackendArray):
-    """An array on disk that is read when indexed, and not cached."""
-
-    def __init__(self, layout: Whole, read: Callable[[], np.ndarray]):
-        self.shape, self.dtype = layout.shape, layout.dtype
-        self._read = read
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        basic = indexing.IndexingSupport.BASIC
-        return indexing.explicit_indexing_adapter(key, self.shape, basic, lambda k: np.asarray(self._read()[k]))
 
 
 def add_groups(folder: Path, groups: Mapping[str, xr.Dataset]) -> None:
@@ -138,7 +115,11 @@ def read_groups(
         if math.prod(layout.shape):
             if zarr_files.last_checksum(folder, layout, 0) != checksum:
                 raise ValueError(f"{layout.file(0)} is not the array that was written last")
-            values = lazy(_Unread(layout, functools.partial(read, folder, layout, (checksum,), 0)))
+
+            def whole(numbers: Any, layout: Whole = layout, checksum: str = checksum) -> np.ndarray:
+                return read(folder, layout, (checksum,), 0)
+
+            values = lazy(BlockArray(layout.shape, layout.dtype, layout.shape, whole))
         group, _, name = path.partition("/")
         variables.setdefault(group, {})[name] = (layout.dimensions, values)
     return {group: _numbered(xr.Dataset(found), num_draws) for group, found in variables.items()}
@@ -177,7 +158,6 @@ def with_labels(groups: Mapping[str, xr.Dataset], labels: Any) -> dict[str, xr.D
 
 
 def _write_group(folder: Path, group: str, contents: xr.Dataset) -> dict[str, str]:
-    """Write a group and return the checksums of its arrays."""
     checksums = {}
     for name, variable in contents.data_vars.items():
         values = np.asarray(variable)
@@ -214,7 +194,6 @@ def _whole(folder: Path, path: str) -> Whole:
 
 
 def _numbered(group: xr.Dataset, num_draws: int | None) -> xr.Dataset:
-    """A group with draws has the coordinates chain and draw."""
     if "draw" not in group.sizes:
         return group
     group = group.isel(draw=slice(num_draws))

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from geodax._random import of_words
 from geodax._types import PyTree
 from geodax.run.errors import HostLostError
 
@@ -123,7 +123,6 @@ def _is_own(family: int, host: str) -> bool:
 
 
 def _is_alone_on_its_host() -> bool:
-    """Whether SLURM or Open MPI has started one process per host."""
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in os.environ:
         return os.environ["OMPI_COMM_WORLD_LOCAL_SIZE"] == "1"
     nodes, tasks = (os.environ.get(name) for name in ("SLURM_STEP_NUM_NODES", "SLURM_NTASKS"))
@@ -142,37 +141,19 @@ def is_first() -> bool:
 
 def gathered(row: np.ndarray) -> np.ndarray:
     """Gather the rows of all processes in order; all must call this, with the same shape and dtype."""
-    if not is_several():
-        return row[None]
-    mesh = _one_device_each()
-    raw = np.frombuffer(np.ascontiguousarray(row).tobytes(), np.uint8)
-    sharding = NamedSharding(mesh, PartitionSpec("host"))
-    rows = jax.make_array_from_callback((jax.process_count(), raw.size), sharding, lambda _: raw[None])
-    with lost_hosts():
-        found = np.asarray(jax.block_until_ready(_gather(mesh)(rows)))
-    return found.view(row.dtype).reshape(-1, *row.shape)
+    return _exchanged(row).reshape(-1, *row.shape) if is_several() else row[None]
 
 
 def from_first(tree: PyTree) -> PyTree:
     """Broadcast the arrays of the first process; all pass the same shapes and dtypes. PRNG keys are allowed."""
     if not is_several():
         return tree
-    mesh = _one_device_each()
-    sharding = NamedSharding(mesh, PartitionSpec("host"))
 
     def shared(x: Any) -> Any:
-        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(shared(jax.random.key_data(x)), impl=jax.random.key_impl(x))
         host = np.asarray(x)
-        if host.size == 0:
-            return host
-        raw = np.ascontiguousarray(host).reshape(-1).view(np.uint8)  # a scalar gains an axis here
-        rows = jax.make_array_from_callback((jax.process_count(), raw.size), sharding, lambda _: raw[None])
-        with lost_hosts():
-            found = np.asarray(jax.block_until_ready(_first_row(mesh)(rows)))
-        return found.view(host.dtype).reshape(host.shape)
+        return _exchanged(host, of_first=True).reshape(host.shape) if host.size else host
 
-    return jax.tree.map(shared, tree)
+    return jax.tree.map(functools.partial(of_words, shared), tree)
 
 
 def first_does(function: Callable[[], T], purpose: str) -> T | None:
@@ -233,11 +214,16 @@ def _one_device_each() -> Mesh:
     return Mesh(np.asarray([firsts[i] for i in range(jax.process_count())]), ("host",))
 
 
-@functools.cache
-def _gather(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-    return jax.jit(lambda rows: rows, out_shardings=NamedSharding(mesh, PartitionSpec()))
+def _exchanged(own: np.ndarray, of_first: bool = False) -> np.ndarray:
+    """The entries of all processes, or of the first one, in every process."""
+    mesh = _one_device_each()
+    raw = np.ascontiguousarray(own).reshape(-1).view(np.uint8)  # a scalar gains an axis here
+    sharding = NamedSharding(mesh, PartitionSpec("host"))
+    rows = jax.make_array_from_callback((jax.process_count(), raw.size), sharding, lambda _: raw[None])
+    with lost_hosts():
+        return np.asarray(jax.block_until_ready(_sent(mesh, of_first)(rows))).view(own.dtype)
 
 
 @functools.cache
-def _first_row(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-    return jax.jit(lambda rows: rows[0], out_shardings=NamedSharding(mesh, PartitionSpec()))
+def _sent(mesh: Mesh, of_first: bool) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda rows: rows[0] if of_first else rows, out_shardings=NamedSharding(mesh, PartitionSpec()))

@@ -97,11 +97,9 @@ def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple
                 if parts.get(part, "missing") != value.get(part, "missing"):
                     return f"{part} ({name})", parts.get(part, "missing"), value.get(part, "missing")
         elif name == "settings":
-            for setting, expected in ({"sampler": None} | value).items():
-                if found and setting in found and not is_same_setting(found[setting], expected):
-                    has_schedule = isinstance(found[setting], list) or isinstance(expected, list)
-                    when = f" at the iterations {', '.join(map(str, ITERATIONS))}" if has_schedule else ""
-                    return setting + when, found[setting], expected
+            other = other_setting(found or {}, {"sampler": None} | value, "iterations")
+            if other is not None:
+                return other
         elif name == "recorded variables":
             for variable, expected in value.items():
                 if found and variable in found:
@@ -113,6 +111,16 @@ def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple
                         return where, found[variable][first], expected[first]
         elif not agree(found, value):
             return name, found, value
+    return None
+
+
+def other_setting(there: Mapping[str, Any], here: Mapping[str, Any], unit: str) -> tuple[str, Any, Any] | None:
+    """The first setting of both that differs, with both values."""
+    for name, value in here.items():
+        if name in there and not is_same_setting(there[name], value):
+            has_schedule = isinstance(there[name], list) or isinstance(value, list)
+            when = f" at the {unit} {', '.join(map(str, ITERATIONS))}" if has_schedule else ""
+            return name + when, there[name], value
     return None
 
 
@@ -128,11 +136,8 @@ def _densities(
     """
     densities, manifold = description_of(algorithm).densities, getattr(algorithm, "manifold", None)
     inputs = (positions, chain_keys, data)
-    leaves = jax.tree.leaves(inputs)
-    is_comparable = all(getattr(leaf, "is_fully_addressable", True) and not _tree.is_half(leaf) for leaf in leaves)
-    if manifold is None or not is_comparable:
+    if manifold is None or not _is_comparable(inputs):
         return {}
-
     beside = functools.partial(_beside, manifold)
     if not densities:
 
@@ -152,15 +157,28 @@ def _densities(
         # sequentially: needs the memory of one chain, and rounds the same for any number of chains
         return jax.lax.map(of_one, (positions, chain_keys))
 
-    inputs = jax.device_put(inputs, jnp.zeros(()).sharding)
-    values = np.asarray(compiled(of_all, *inputs, num_passes=1)(*inputs))
-    if any(leaf.dtype == jnp.float32 or leaf.dtype == jnp.complex64 for leaf in leaves):
-        values = values.astype(np.float32)  # as precise as the input, whatever the type
+    values = np.asarray(_computed(of_all, *inputs)).astype(_precision_of(inputs))
     return {
         f"{name} {where} the starting points": _numbers(values[:, place, number])
         for number, (name, _) in enumerate(densities)
         for place, where in enumerate(("at", "near"))
     }
+
+
+def _is_comparable(inputs: PyTree) -> bool:
+    leaves = jax.tree.leaves(inputs)
+    return all(getattr(leaf, "is_fully_addressable", True) and not _tree.is_half(leaf) for leaf in leaves)
+
+
+def _computed(function: Callable[..., PyTree], *inputs: PyTree) -> Any:
+    inputs = jax.device_put(inputs, jnp.zeros(()).sharding)
+    return compiled(function, *inputs, num_passes=1)(*inputs)
+
+
+def _precision_of(inputs: PyTree) -> Any:
+    """A type as precise as the inputs, whatever they are."""
+    is_single = any(leaf.dtype in (jnp.float32, jnp.complex64) for leaf in jax.tree.leaves(inputs))
+    return np.float32 if is_single else np.float64
 
 
 def _beside(manifold: Any, position: Position) -> Position:
@@ -172,14 +190,14 @@ def _recorded(
     algorithm: Sampler, keep: Callable[..., PyTree], args: tuple, positions: Position
 ) -> dict[str, list[float]]:
     """Mean, root mean square and some entries of what is recorded near the first initial positions, by name."""
-    manifold, leaves = getattr(algorithm, "manifold", None), jax.tree.leaves((positions, args))
-    if not all(getattr(leaf, "is_fully_addressable", True) and not _tree.is_half(leaf) for leaf in leaves):
+    manifold = getattr(algorithm, "manifold", None)
+    if not _is_comparable((positions, args)):
         return {}
 
     def of_all(positions: Position, args: tuple) -> dict[str, Array]:
         def of_one(position: Position) -> dict[str, Array]:
             kept = recorded_with(keep, args)(position if manifold is None else _beside(manifold, position))
-            named = zip(_tree.leaf_names(kept), map(jnp.asarray, jax.tree.leaves(kept)), strict=True)
+            named = _tree.named_leaves(jax.tree.map(jnp.asarray, kept))
             return {name: numbers_of(leaf) for name, leaf in named if leaf.size and not _tree.is_half(leaf)}
 
         return jax.lax.map(of_one, positions)  # sequentially: needs the memory of one chain
@@ -190,11 +208,8 @@ def _recorded(
         few = flat[np.unique(np.linspace(0, flat.size - 1, _NUM_ENTRIES).astype(int))]
         return jnp.concatenate([jnp.stack([jnp.mean(flat), jnp.sqrt(jnp.mean(flat**2))]), few])
 
-    inputs = jax.tree.map(lambda leaf: leaf[:_NUM_CHAINS], positions), args
-    inputs = jax.device_put(inputs, jnp.zeros(()).sharding)
-    values = compiled(of_all, *inputs, num_passes=1)(*inputs)
-    is_single = any(leaf.dtype in (jnp.float32, jnp.complex64) for leaf in leaves)
-    kind = np.float32 if is_single else np.float64
+    values = _computed(of_all, jax.tree.map(lambda leaf: leaf[:_NUM_CHAINS], positions), args)
+    kind = _precision_of((positions, args))
     return {name: _numbers(np.asarray(numbers, kind)) for name, numbers in values.items()}
 
 
@@ -205,8 +220,7 @@ def _first_step(
 
     Few digits are compared: a trajectory can multiply the differences in rounding of two machines.
     """
-    leaves = jax.tree.leaves((states, chain_keys, data))
-    if not all(getattr(leaf, "is_fully_addressable", True) and not _tree.is_half(leaf) for leaf in leaves):
+    if not _is_comparable((states, chain_keys, data)):
         return {}
 
     def of_all(states: Any, chain_keys: Array, data: PyTree) -> list[Array]:
@@ -224,9 +238,7 @@ def _first_step(
 
         return jax.lax.map(of_one, (states, chain_keys))
 
-    inputs = *jax.tree.map(lambda leaf: leaf[:_NUM_CHAINS], (states, chain_keys)), data
-    inputs = jax.device_put(inputs, jnp.zeros(()).sharding)
-    found = compiled(of_all, *inputs, num_passes=1)(*inputs)
+    found = _computed(of_all, *jax.tree.map(lambda leaf: leaf[:_NUM_CHAINS], (states, chain_keys)), data)
     return {"position or info after the first step": [number for leaf in found for number in _numbers(leaf)]}
 
 
@@ -239,7 +251,6 @@ def _densities_in_place(
     chain_keys: Array,
     split: Split,
 ) -> dict[str, list[float]]:
-    """Values of the target with the first batch at initial positions that are split over devices."""
     densities = description_of(algorithm).densities
     if feed is None or not densities or any(map(_tree.is_half, jax.tree.leaves(positions))):
         return {}
@@ -275,8 +286,7 @@ def _densities_in_place(
     )
     inputs = (positions, chain_keys, put_everywhere(data, split.mesh), arrays)
     values = np.asarray(fetch(compiled(in_place, *inputs, num_passes=1)(*inputs), split.mesh))
-    if any(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(positions)):
-        values = values.astype(np.float32)
+    values = values.astype(_precision_of(positions))
     return {f"{name} at the starting points": _numbers(values[:, number]) for number, (name, _) in enumerate(densities)}
 
 

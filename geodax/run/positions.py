@@ -27,7 +27,7 @@ def position_variables(owner: str, tree: xr.DataTree, like: Position) -> dict[st
         )
     group = tree["posterior"].dataset
     variables = {}
-    for name, leaf in zip(_tree.leaf_names(like), jax.tree.leaves(like), strict=True):
+    for name, leaf in _tree.named_leaves(like):
         variable = _ordered(owner, group[name]) if name in group else None
         if variable is None or variable.shape[2:] != jnp.shape(leaf):
             found = {

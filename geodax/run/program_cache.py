@@ -47,10 +47,6 @@ def keep_on_disk() -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Keep the programs used last, and remove what a killed process has left.
-
-    JAX writes a program, then the time of its use, and needs both.
-    """
     times = sorted(folder.glob("*-atime"), key=lambda time: time.stat().st_mtime_ns)
     kept = {time.name.removesuffix("-atime") for time in times[-_NUM_KEPT:]}
     for path in [*folder.glob("*-cache"), *times]:

@@ -63,17 +63,26 @@ def reused(key: Hashable, make: Callable[[], _T], is_small: Callable[[_T], bool]
 
     The key determines the result; functions and other objects in it are :class:`Same`.
     """
+    return _remembered(_made, _NUM_MADE, key, make, is_small)
+
+
+def _remembered(
+    kept: OrderedDict[Hashable, Any],
+    most: int,
+    key: Hashable,
+    make: Callable[[], _T],
+    is_small: Callable[[_T], bool] = lambda result: True,
+) -> _T:
     with _lock:
-        if key in _made:
-            _made.move_to_end(key)
-            return _made[key]
+        if key in kept:
+            kept.move_to_end(key)
+            return kept[key]
     result = make()
-    if not is_small(result):
-        return result
-    with _lock:
-        _made[key] = result
-        while len(_made) > _NUM_MADE:
-            _made.popitem(last=False)
+    if is_small(result):
+        with _lock:
+            kept[key] = result
+            while len(kept) > most:
+                kept.popitem(last=False)
     return result
 
 
@@ -121,15 +130,7 @@ def compiled(
     for arg in args:
         ends.append(ends[-1] + jax.tree.structure(arg).num_leaves)
     donated = tuple(leaf for number in donate_argnums for leaf in range(ends[number], ends[number + 1]))
-    # set while tracing: a cached program of another function would not give the structure of this one
-    result: list[Any] = []
-
-    def of_leaves(*leaves: Any) -> list[Any]:
-        values, of_values = jax.tree.flatten(function(*structure.unflatten(leaves)))
-        result.append(of_values)
-        return values
-
-    of_leaves.__name__ = getattr(function, "__name__", "program")
+    of_leaves, result = on_leaves(function, structure)
     # an unused argument would be missing from the text, so that different programs could have the same text
     with full_precision() if is_exact else configured_precision():
         traced = jax.jit(of_leaves, donate_argnums=donated, keep_unused=True).trace(*leaves)
@@ -140,6 +141,22 @@ def compiled(
 
     vars(call)["constant_bytes"] = _constant_bytes(traced.jaxpr)
     return call
+
+
+def on_leaves(function: Callable[..., PyTree], structure: Any) -> tuple[Callable[..., list[Any]], list[Any]]:
+    """The function of the leaves of arguments of this structure, and a list that tracing gives its result's structure.
+
+    A cached program of another function would not give the structure of this one.
+    """
+    result: list[Any] = []
+
+    def of_leaves(*leaves: Any) -> list[Any]:
+        values, of_values = jax.tree.flatten(function(*structure.unflatten(leaves)))
+        result.append(of_values)
+        return values
+
+    of_leaves.__name__ = getattr(function, "__name__", "program")
+    return of_leaves, result
 
 
 def _require_threads() -> None:
@@ -173,7 +190,6 @@ def compiler_options(platform: str | None = None) -> dict[str, str | bool]:
 
 @functools.cache
 def _knows(option: str, value: str | bool) -> bool:
-    """Whether this version of XLA knows the option; it raises an error for unknown ones."""
     lowered = jax.jit(lambda: 0).lower()
     try:
         lowered.compile(compiler_options={option: value})
@@ -195,10 +211,8 @@ def _options_for(
     functions = cost.get("transcendentals", 0.0)
     has_few = functions < _FEW_FUNCTIONS
     does_little = cost.get("bytes accessed", 0.0) * passes < _LITTLE
-    for option, value, pays in (
-        (_EMITTERS, False, has_few or functions * passes < _FEW_IN_ALL),
-        (_EFFORT, "0", has_few and does_little),
-    ):
+    emitters = (_EMITTERS, False, has_few or functions * passes < _FEW_IN_ALL)
+    for option, value, pays in (emitters, (_EFFORT, "0", has_few and does_little)):
         if pays and option not in os.environ.get("XLA_FLAGS", "") and _knows(option, value):
             options[option] = value
     return options
@@ -212,7 +226,8 @@ def _program(
     here = jnp.zeros(()).sharding  # the place of arguments without a sharding, such as NumPy arrays
     named = next((place for place in places if isinstance(place, jax.sharding.Sharding)), here)
     options_for = functools.partial(_options_for, lowered, next(iter(named.device_set)).platform, num_passes)
-    has_text = not _constants_are_arguments() and _constant_bytes(traced.jaxpr) <= _MOST_CONSTANT_BYTES
+    are_arguments = getattr(jax.config, "jax_use_simplified_jaxpr_constants", True)  # constants, missing from the text
+    has_text = not are_arguments and _constant_bytes(traced.jaxpr) <= _MOST_CONSTANT_BYTES
     text = lowered.as_text() if has_text else ""
     if not text or "callback" in text:
         return interruptible(lowered.compile, compiler_options=options_for())
@@ -221,21 +236,7 @@ def _program(
     # in the text, both kinds of PRNG keys are arrays of integers
     kinds = (tuple(traced.jaxpr.in_avals), tuple(traced.jaxpr.out_avals))
     key = (digest, kinds, places, here, tuple(options.items()))
-    with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
-    program = interruptible(lowered.compile, compiler_options=options)
-    with _lock:
-        _kept[key] = program
-        while len(_kept) > _NUM_KEPT:
-            _kept.popitem(last=False)
-    return program
-
-
-def _constants_are_arguments() -> bool:
-    """Whether JAX passes constants as arguments, so that they are not in the program text."""
-    return getattr(jax.config, "jax_use_simplified_jaxpr_constants", True)
+    return _remembered(_kept, _NUM_KEPT, key, lambda: interruptible(lowered.compile, compiler_options=options))
 
 
 def _constant_bytes(program: Any) -> int:

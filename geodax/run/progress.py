@@ -1,7 +1,8 @@
 """Progress of a run: a bar on the terminal, or a user function."""
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -78,67 +79,52 @@ def _left(seconds: float) -> str:
 Reporter = Callable[[Progress], None]
 
 
-class ProgressBar:
-    """A bar on the terminal with phase, rate, acceptance, divergences and time left; a context manager."""
+@contextlib.contextmanager
+def progress_bar(stderr: bool = False) -> Iterator[Reporter]:
+    """Show a bar on the terminal with phase, rate, acceptance, divergences and time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as RichProgress
+    from rich.table import Column
 
-    def __init__(self, stderr: bool = False):
-        self._stderr = stderr
+    bar = RichProgress(
+        TextColumn("{task.description:9}"),
+        BarColumn(bar_width=12),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
+        console=Console(stderr=True) if stderr else None,
+    )
+    with bar:
+        task = bar.add_task("compiling", total=None, facts="")
 
-    def __enter__(self) -> "ProgressBar":
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-        from rich.progress import Progress as RichProgress
-        from rich.table import Column
+        def update(progress: Progress) -> None:
+            rate, divergent = progress.acceptance_rate, progress.num_divergences
+            acceptance = "" if rate is None else f"acceptance {rate:.2f}  {divergent} divergent  "
+            bar.update(
+                task,
+                description="warm-up" if progress.iteration < progress.num_warmup else "sampling",
+                total=progress.num_iterations,
+                completed=progress.iteration,
+                facts=f"{_pace(progress.iterations_per_second, '/s')}  {acceptance}{_left(progress.seconds_left)}",
+            )
 
-        self._bar = RichProgress(
-            TextColumn("{task.description:9}"),
-            BarColumn(bar_width=12),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
-            console=Console(stderr=True) if self._stderr else None,
-        )
-        self._bar.start()
-        self._task = self._bar.add_task("compiling", total=None, facts="")
-        return self
-
-    def __call__(self, progress: Progress) -> None:
-        """Update the bar."""
-        is_warmup = progress.iteration < progress.num_warmup
-        acceptance = (
-            ""
-            if progress.acceptance_rate is None
-            else f"acceptance {progress.acceptance_rate:.2f}  {progress.num_divergences} divergent  "
-        )
-        self._bar.update(
-            self._task,
-            description="warm-up" if is_warmup else "sampling",
-            total=progress.num_iterations,
-            completed=progress.iteration,
-            facts=f"{_pace(progress.iterations_per_second, '/s')}  {acceptance}{_left(progress.seconds_left)}",
-        )
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
+        yield update
 
 
-class ProgressLine:
-    """A line of text that is overwritten, for notebooks without widgets; a context manager."""
+@contextlib.contextmanager
+def _progress_line() -> Iterator[Reporter]:
+    """Show a line of text that is overwritten, for notebooks without widgets."""
+    width = 0
 
-    _width = 0
+    def write(text: str) -> None:
+        nonlocal width
+        print(f"\r{text.ljust(width)}", end="", flush=True)
+        width = len(text)
 
-    def __enter__(self) -> "ProgressLine":
-        self._write("compiling")
-        return self
-
-    def __call__(self, progress: Progress) -> None:
-        """Overwrite the line."""
-        self._write(str(progress))
-
-    def _write(self, text: str) -> None:
-        print(f"\r{text.ljust(self._width)}", end="", flush=True)
-        self._width = len(text)
-
-    def __exit__(self, *exception: object) -> None:
+    write("compiling")
+    try:
+        yield lambda progress: write(str(progress))
+    finally:
         print()
 
 
@@ -159,7 +145,7 @@ def reporting(progress: "bool | Reporter") -> AbstractContextManager[Reporter]:
     if progress is True:
         if not find_spec("rich"):
             return nullcontext(_say_nothing)
-        return ProgressLine() if _is_notebook_without_widgets() else ProgressBar()
+        return _progress_line() if _is_notebook_without_widgets() else progress_bar()
     return nullcontext(progress or _say_nothing)
 
 

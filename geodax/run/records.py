@@ -23,7 +23,6 @@ class OfData:
         self._function = function
 
     def __call__(self, position: Position, *args: PyTree) -> PyTree:
-        """What is recorded."""
         return self._function(position, *args)
 
 
@@ -35,10 +34,10 @@ def recorded_with(keep: Callable[..., PyTree], args: tuple) -> Callable[[Positio
 def records(keep: Callable[[Position], PyTree], state: Any, info: Any) -> dict[str, dict[str, Array]]:
     """Records of one iteration of one chain: named arrays by group."""
     kept = keep(state.position)
-    posterior = dict(zip(_tree.leaf_names(kept), map(_for_numpy, jax.tree.leaves(kept)), strict=True))
+    posterior = {name: _for_numpy(leaf) for name, leaf in _tree.named_leaves(kept)}
     stats = {}
     for source in (info, {k: getattr(state, k) for k in ("logdensity", "step_size") if hasattr(state, k)}):
-        for name, value in zip(_tree.leaf_names(source, "info"), jax.tree.leaves(source), strict=True):
+        for name, value in _tree.named_leaves(source, "info"):
             if jnp.ndim(value) == 0:
                 stats[ARVIZ_NAMES.get(name, name)] = _for_numpy(jnp.asarray(value))
     return {"posterior": posterior, "sample_stats": stats}
@@ -63,7 +62,7 @@ def record_shapes(
                 "parts of a path are joined by dots. Rename one of them, or record them under other names with "
                 "keep=..."
             )
-        for name, leaf in zip(_tree.leaf_names(kept), jax.tree.leaves(kept), strict=True):
+        for name, leaf in _tree.named_leaves(kept):
             try:
                 dtype = jnp.result_type(leaf)
             except (TypeError, ValueError):
@@ -88,7 +87,6 @@ def record_shapes(
 
 
 def _check_returned(state: Any, returned: Any) -> None:
-    """Require a pair of a state like the one before, and an info."""
     expected = "sample: step must return a pair (state, info) with a state like that of init, found"
     is_pair = isinstance(returned, tuple) and len(returned) == 2
     if not is_pair or jax.tree.structure(returned[0]) != jax.tree.structure(state):

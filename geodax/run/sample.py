@@ -35,7 +35,7 @@ from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes, recorded_with
 from geodax.run.separate_examples import warn_if_examples_mix
 from geodax.run.sharding import CHAIN_AXIS, Devices, put_chains, put_everywhere
-from geodax.run.shards import on_hosts
+from geodax.run.shards import draws_of, on_hosts
 from geodax.run.signals import stop_signals
 from geodax.run.split import Split
 from geodax.run.starts import (
@@ -49,7 +49,6 @@ from geodax.run.starts import (
     starting_states,
     suggesting_stacked,
 )
-from geodax.run.stores import draws_of
 from geodax.run.warm_starts import GROUP, adapted_values, as_dataset, with_adapted
 
 _BUFFER_BYTES = 8 << 20
@@ -239,7 +238,7 @@ def sample(
     del data
     # draws without a checkpoint belong to a run that ended before its first one
     is_own = folder is not None and (store is None or folder.exists())
-    checkpoints = Checkpoints(folder, identity, is_split=split is not None)
+    checkpoints = Checkpoints(folder, identity, checkpoint_seconds, is_split=split is not None)
     with contextlib.ExitStack() as stack:
         stack.enter_context(checkpoints.opened())
         checkpoints.restore(
@@ -293,15 +292,7 @@ def sample(
             known = (buffer_length, longest, has_acceptance, mesh)
             cause = functools.partial(cause_of, algorithm, feed, where, split)
             chunks = ChainChunks(run, program, chain_keys, load, draws, *known, cause, description_of(algorithm).owner)
-            drive(
-                run,
-                chunks,
-                checkpoints,
-                report=report,
-                signals=signals,
-                checkpoint_seconds=checkpoint_seconds,
-                mesh=mesh,
-            )
+            drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
         tree = result_of(run, draws, shapes, num_chains)
         if adapted:
             fields = {name: on_hosts(getattr(run.carry[0], name), mesh) for name in adapted}
@@ -320,7 +311,6 @@ def _named(key: tuple | None, name: Hashable) -> tuple | None:
 
 
 def _as_data(algorithm: Sampler, logdensity_args: Any) -> tuple:
-    """The arguments of the log density as arrays."""
     _checks.arguments("sample", "logdensity_args", logdensity_args)
     if logdensity_args and (description_of(algorithm).bind is None or description_of(algorithm).arrays):
         raise TypeError(
@@ -338,8 +328,6 @@ def _begin(
     key: tuple | None,
     split: Split | None,
 ) -> tuple[Any, Any]:
-    """States and states of the adaptation before the first iteration."""
-
     def begun(args: PyTree, states: Any) -> tuple[Any, Any]:
         adaptation = adaptation_of(args)
         assert adaptation is not None

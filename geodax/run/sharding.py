@@ -8,6 +8,7 @@ after each iteration. Along the data axis every device has its part of each batc
 results (:mod:`geodax.data.parts`).
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from geodax import _checks
+from geodax._random import of_words
 from geodax._types import PyTree
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, MODEL_AXIS
 from geodax.run import hosts
@@ -212,19 +214,25 @@ def put_everywhere(tree, mesh: Mesh | None):
 
 def put(tree: PyTree, mesh: Mesh | None, spec: PartitionSpec) -> PyTree:
     """Place arrays that every process has in full on the mesh."""
-    if mesh is None:
-        return tree
-    sharding = NamedSharding(mesh, spec)
+    return tree if mesh is None else placed(tree, jax.tree.map(lambda _: NamedSharding(mesh, spec), tree))
+
+
+def placed(tree: PyTree, places: PyTree) -> PyTree:
+    """Place arrays; those that every process has in full are cut, those on several processes are moved."""
     if jax.process_count() == 1:
-        return jax.device_put(tree, sharding)
+        return jax.device_put(tree, places)
 
-    def placed(x: Any) -> jax.Array:
-        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(placed(jax.random.key_data(x)), impl=jax.random.key_impl(x))
-        host = np.asarray(x)
-        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+    def put(x: Any, place: NamedSharding) -> jax.Array:
+        if isinstance(x, jax.Array) and not x.is_fully_addressable:
+            return x if x.sharding == place else jax.jit(lambda y: y, out_shardings=place)(x)
 
-    return jax.tree.map(placed, tree)
+        def cut(words: Any) -> jax.Array:
+            host = np.asarray(words)
+            return jax.make_array_from_callback(host.shape, place, lambda index: host[index])
+
+        return of_words(cut, x)
+
+    return jax.tree.map(put, tree, places)
 
 
 def placed_like(tree: PyTree, like: PyTree) -> PyTree:
@@ -275,13 +283,8 @@ def all_chains(tree, mesh: Mesh | None):
     """Within :func:`over_chains`: gather the arrays of all chains from those of each device."""
     if mesh is None:
         return tree
-
-    def gather(x: jax.Array) -> jax.Array:
-        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(gather(jax.random.key_data(x)), impl=jax.random.key_impl(x))
-        return jax.lax.all_gather(x, CHAIN_AXIS, tiled=True)
-
-    return jax.tree.map(gather, tree)
+    gather = functools.partial(jax.lax.all_gather, axis_name=CHAIN_AXIS, tiled=True)
+    return jax.tree.map(lambda x: of_words(gather, x), tree)
 
 
 def own_chains(tree, num_chains: int, mesh: Mesh | None):

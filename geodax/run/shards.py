@@ -1,4 +1,4 @@
-"""Draws that are split over devices, written to a store by the processes that have them.
+"""Where a run keeps its draws, and draws that are split over devices, which the processes that have them write.
 
 The chunks of a store are the parts of the devices, so that a chunk is one file of one writer. A later run may divide
 its devices otherwise: a chunk is written by the first process whose devices have all of it.
@@ -7,6 +7,7 @@ its devices otherwise: a chunk is written by the first process whose devices hav
 import functools
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -16,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from geodax.data.parts import axes_of
 from geodax.run import hosts
-from geodax.run.draws import Shapes, ZarrDraws
+from geodax.run.draws import DrawStore, MemoryDraws, Shapes, ZarrDraws
 from geodax.run.sharding import CHAIN_AXIS
 from geodax.run.split import Split
 
@@ -51,7 +52,7 @@ class Shards:
         return found
 
 
-class ShardedDraws:
+class ShardedDraws(DrawStore):
     """Draws of a run that is split over devices, in a folder that all processes see."""
 
     def __init__(self, draws: ZarrDraws):
@@ -71,16 +72,48 @@ class ShardedDraws:
         self._draws.finish(start, written, num_draws)
 
     def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
-        """The first draws, read on access."""
         return self._draws.read(num_draws)
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Write facts about the run; every process must call this."""
         hosts.first_does(lambda: self._draws.describe(attributes), "describe its draws")
 
     def add(self, groups: Mapping[str, Any]) -> None:
-        """Write further groups; one process calls this."""
         self._draws.add(groups)
+
+
+def draws_of(
+    store: str | Path | None,
+    shapes: Shapes,
+    num_chains: int,
+    num_draws: int,
+    num_kept: int,
+    split: Split | None,
+    *,
+    is_own: bool = False,
+) -> DrawStore:
+    """Open the storage of the draws of a run, :class:`ZarrDraws` or others; every process must call this.
+
+    Raises as :class:`ZarrDraws`, and ValueError if no process has a chunk of the store on its devices.
+    """
+    if store is None:
+        return MemoryDraws(shapes, num_chains, num_draws)
+    path, places = Path(store), {} if split is None else places_of(shapes, num_chains, split)
+    parts = {name: parts_of(*place) for name, place in places.items()}
+    known = (path, shapes, num_chains, num_draws)
+    first = hosts.first_does(lambda: ZarrDraws(*known, num_kept=num_kept, is_own=is_own, parts=parts), "keep draws")
+    if split is None:
+        return DrawStore() if first is None else first  # the first of several processes stores them
+    draws = ZarrDraws.joined(path, num_kept) if first is None else first
+    for name, layout in draws.layouts.items():
+        for index in range(layout.num_parts):
+            chains, _, *axes = layout.region(index)
+            if writer_of(*places[name], tuple((part.start, part.stop) for part in (chains, *axes))) is None:
+                raise ValueError(
+                    f"sample: {path} holds {name} in {layout.num_parts} parts, and no process has one of them whole on "
+                    f"its devices of the mesh {dict(split.mesh.shape)}. Resume on a mesh that divides parameters over "
+                    "the devices of a process less finely than before, or with fewer processes."
+                )
+    return ShardedDraws(draws)
 
 
 def on_hosts(tree: Any, mesh: Mesh | None) -> Any:

@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from geodax import _checks, _tree
 from geodax._types import PyTree
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, MODEL_AXIS, Part, axes_of
-from geodax.run.sharding import model_axes
+from geodax.run.sharding import model_axes, placed
 from geodax.sgmcmc.metrics.shampoo import LeafState
 
 Rules = Mapping[str, Sequence[Any]] | Callable[[str, tuple[int, ...]], Sequence[Any] | None] | None
@@ -197,7 +197,7 @@ def shardings(owner: str, position: PyTree, mesh: Mesh, rules: Rules = None) -> 
 def mesh_of(owner: str, position: PyTree) -> Mesh | None:
     """The mesh over which the arrays of a position are split, or None."""
     meshes: dict[Any, str] = {}
-    for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
+    for name, leaf in _tree.named_leaves(position):
         if not _tree.is_split(leaf):
             continue
         sharding = leaf.sharding
@@ -251,32 +251,6 @@ def require_same_devices(owner: str, own: Mesh | None, mesh: Mesh | None) -> Non
             f"{owner}: the position is split over the devices {there}, but devices= has {here}. Split it over a "
             "mesh of these with gx.shard(position, mesh), or leave out devices=."
         )
-
-
-def placed(tree: PyTree, places: PyTree) -> PyTree:
-    """Place arrays; those that every process has in full are cut, those on several processes are moved."""
-    if jax.process_count() == 1:
-        return jax.device_put(tree, places)
-
-    def put(x: Any, place: NamedSharding) -> jax.Array:
-        if isinstance(x, jax.Array) and not x.is_fully_addressable:
-            return x if x.sharding == place else jax.jit(lambda y: y, out_shardings=place)(x)
-        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(put(jax.random.key_data(x), place), impl=jax.random.key_impl(x))
-        host = np.asarray(x)
-        return jax.make_array_from_callback(host.shape, place, lambda index: host[index])
-
-    return jax.tree.map(put, tree, places)
-
-
-def are_finite(tree: PyTree, mesh: Mesh) -> list[np.ndarray]:
-    """Whether the arrays of each chain are finite, for each leaf, without gathering them."""
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    return list(map(np.asarray, jax.jit(_finite_chains, out_shardings=everywhere)(tree)))
-
-
-def _finite_chains(tree: PyTree) -> list[jax.Array]:
-    return [jnp.isfinite(x).all(axis=tuple(range(1, x.ndim))) for x in jax.tree.leaves(tree)]
 
 
 def _largest_axis(shape: tuple[int, ...], mesh: Mesh, axes: tuple[str, ...]) -> PartitionSpec:

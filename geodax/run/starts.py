@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm
@@ -23,7 +23,7 @@ from geodax.run.errors import StartError
 from geodax.run.programs import compiled
 from geodax.run.sharding import CHAIN_AXIS, Devices, as_mesh, fetch, put_everywhere
 from geodax.run.signals import interruptible
-from geodax.run.split import Split, are_finite, mesh_of, model_axes, require_same_devices, split_of
+from geodax.run.split import Split, mesh_of, model_axes, require_same_devices, split_of
 
 _FAR = 1e-3  # distance from the manifold that rounding cannot explain
 
@@ -121,7 +121,7 @@ def starting_positions(
     stack = _stack_of(position, num_chains, stacked, split)
     if not jax.tree.leaves(stack):
         raise ValueError("sample: the position holds no array, so there is nothing to sample.")
-    for name, leaf in zip(_tree.leaf_names(stack), jax.tree.leaves(stack), strict=True):
+    for name, leaf in _tree.named_leaves(stack):
         if leaf.ndim == 0 or leaf.shape[0] != num_chains:
             raise ValueError(
                 f"sample: with stacked=True every leaf needs a leading axis of {num_chains} chains, but "
@@ -185,10 +185,14 @@ def _repeated(num_chains: int, position: Position) -> Position:
 
 
 def _are_finite(tree: PyTree, split: Split | None) -> list[Any]:
-    """Whether the arrays of each chain are finite, for each leaf."""
-    if split is not None:
-        return are_finite(tree, split.mesh)
+    if split is not None:  # without gathering them
+        each = jax.jit(_finite_chains, out_shardings=NamedSharding(split.mesh, PartitionSpec()))
+        return list(map(np.asarray, each(tree)))
     return [np.isfinite(np.asarray(x)).reshape(len(x), -1).all(axis=1) for x in jax.tree.leaves(tree)]
+
+
+def _finite_chains(tree: PyTree) -> list[Array]:
+    return [jnp.isfinite(x).all(axis=tuple(range(1, x.ndim))) for x in jax.tree.leaves(tree)]
 
 
 def _check_layers(manifold: AbstractManifold | None, position: Position) -> None:

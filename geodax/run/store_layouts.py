@@ -3,39 +3,35 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from geodax.run.store_record import CHECKSUM_BYTES
 
 
-@runtime_checkable
-class Chunked(Protocol):
+class Chunked:
     """The layout of an array in chunks: :class:`Layout`, or a whole array of :mod:`geodax.run.group_files`."""
 
-    @property
-    def dtype(self) -> np.dtype:
-        """The data type."""
-        ...
+    dtype: np.dtype
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
         """The shape of a chunk."""
-        ...
+        raise NotImplementedError
 
     @property
     def chunk_bytes(self) -> int:
         """The size of the file of a chunk."""
-        ...
+        return math.prod(self.chunk_shape) * self.dtype.itemsize + CHECKSUM_BYTES
 
     def file(self, index: int) -> str:
         """The file of a chunk, relative to the folder of the store."""
-        ...
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class Layout(Chunked):
     """Layout of a variable.
 
     Attributes:
@@ -65,14 +61,8 @@ class Layout:
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """The shape of a chunk."""
         chains, *axes = (n // k for n, k in zip((self.num_chains, *self.shape), self._grid, strict=True))
         return (chains, self.chunk_draws, *axes)
-
-    @property
-    def chunk_bytes(self) -> int:
-        """The size of the file of a chunk."""
-        return math.prod(self.chunk_shape) * self.dtype.itemsize + CHECKSUM_BYTES
 
     @property
     def fill(self) -> float | int:
@@ -108,14 +98,12 @@ class Layout:
         return tuple(slice(i * n, (i + 1) * n) for i, n in zip(self.numbers(index), self.chunk_shape, strict=True))
 
     def file(self, index: int) -> str:
-        """The file of a chunk, relative to the folder of the store."""
         return "/".join([self.path, "c", *map(str, self.numbers(index))])
 
     def description(self, num_draws: int) -> dict[str, Any]:
         """The contents of ``zarr.json`` of the variable, allocated for this number of draws."""
-        return array_description(
-            [self.num_chains, num_draws, *self.shape], self.dtype, self.chunk_shape, self.dimensions
-        )
+        shape = [self.num_chains, num_draws, *self.shape]
+        return array_description(shape, self.dtype, self.chunk_shape, self.dimensions)
 
 
 def dimension_names(name: str, rank: int) -> list[str]:

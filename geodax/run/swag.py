@@ -176,7 +176,13 @@ def swag(
     key_training, key_rate, key_path, key_draws = jax.random.split(_checks.random_key("swag", rng_key), 4)
     like = position(jax.random.clone(key_training)) if is_function(position) else position
     like = jax.tree.map(lambda leaf: jnp.zeros(jnp.shape(leaf)[int(stacked) :], jnp.result_type(leaf)), like)
-    _require_flat(like)
+    spaces = named_parts(geometry(like), like, "position")
+    curved = [name for name, space, _ in spaces if not isinstance(space, Euclidean)]
+    if curved:
+        raise ValueError(
+            f"swag: {curved[0]} lies on a manifold, where a normal distribution has no place; use gx.train_ensemble or "
+            "gx.sghmc."
+        )
     shared: dict[str, Any] = {"batches": batches, "devices": devices, "progress": progress}
 
     def stage(name: str) -> dict[str, Any]:
@@ -273,14 +279,3 @@ def _normal(posterior: Posterior, like: Position) -> SamplingAlgorithm:
         num_data=posterior.num_data,
         description=Description((("sampler", "swag"),), (("log density", posterior.logdensity),)),
     )
-
-
-def _require_flat(like: Position) -> None:
-    curved = [
-        name for name, space, _ in named_parts(geometry(like), like, "position") if not isinstance(space, Euclidean)
-    ]
-    if curved:
-        raise ValueError(
-            f"swag: {curved[0]} lies on a manifold, where a normal distribution has no place; use gx.train_ensemble or "
-            "gx.sghmc."
-        )

@@ -16,7 +16,7 @@ from geodax import _checks, _tree
 from geodax._types import Adaptation, Array, Cycle, PRNGKey, PyTree, SamplingAlgorithm
 from geodax.geometry.manifolds import Euclidean
 from geodax.run.advance import description_of
-from geodax.run.descent import DescentState, as_scalar, descent
+from geodax.run.descent import DescentState, compared_too, descent
 from geodax.sgmcmc.metrics import Identity
 
 
@@ -129,14 +129,12 @@ def train_first(
         begin = None if own is None else own.begin
         return Adaptation(init, update, begin, num_idle=0 if has_steps else num_training)
 
-    named = {"training objective": objective, "training score": score}
-    compared_too = [(name, as_scalar(function)) for name, function in named.items() if function is not None]
-    settings = {"num_training": num_training, "score_every": score_every, "optimizer": optimizer} | {
-        name: function is not None for name, function in named.items()
-    }
+    settings = {"num_training": num_training, "score_every": score_every, "optimizer": optimizer}
+    settings |= {"training objective": objective is not None, "training score": score is not None}
     return algorithm._replace(
         adapt=adapt,
         description=description._replace(
-            settings=(*description.settings, *settings.items()), densities=(*description.densities, *compared_too)
+            settings=(*description.settings, *settings.items()),
+            densities=(*description.densities, *compared_too(objective, score)),
         ),
     )

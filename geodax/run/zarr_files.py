@@ -185,7 +185,6 @@ def _files(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _opened(folder: Path, layout: Chunked, index: int) -> Iterator[Any]:
-    """Open the file of a chunk and check its size."""
     try:
         with open(folder / layout.file(index), "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -223,7 +222,6 @@ def write_json(path: Path, contents: Mapping[str, Any]) -> None:
 
 
 def _write(path: Path, raw: bytes) -> None:
-    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:

@@ -66,7 +66,7 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
         ValueError: If the data do not have ``num_data`` examples, or ``chunk_size`` is not positive.
     """
     chunk_size = _checks.whole("control_variates", "chunk_size", chunk_size)
-    for name, leaf in zip(_tree.leaf_names(center, "center"), jax.tree.leaves(center), strict=True):
+    for name, leaf in _tree.named_leaves(center, "center"):
         dtype = getattr(leaf, "dtype", None)
         if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
             raise TypeError(

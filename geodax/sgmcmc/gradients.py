@@ -158,11 +158,7 @@ def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Pe
             return posterior.logdensity(position, batch)
 
         return Target(of_batch, posterior.num_data, True, perturb_gradient, posterior.log_likelihood, control)
-    if not callable(posterior):
-        raise TypeError(
-            f"{name}: expected a Posterior or a log density, a function of the position, found a "
-            f"{type(posterior).__name__}."
-        )
+    _checks.function(name, "posterior", posterior, "a Posterior or a log density, a function of the position")
     return Target(lambda position, batch: _scalar(name, posterior(position)), 1, False, perturb_gradient)
 
 

@@ -105,11 +105,7 @@ def after_warmup(schedule: Any, *, num_warmup: Any) -> Schedule:
         TypeError: If the schedule is not a function, or the number not an integer.
         ValueError: If the number is negative.
     """
-    if not callable(schedule):
-        raise TypeError(
-            f"schedules.after_warmup: expected a schedule, a function of the iteration, found "
-            f"{_checks.described(schedule)}."
-        )
+    _checks.function("schedules.after_warmup", "schedule", schedule, "a function of the iteration")
     length = _checks.whole("schedules.after_warmup", "num_warmup", num_warmup, least=0)
 
     def shifted(iteration: Any) -> Any:
@@ -119,7 +115,6 @@ def after_warmup(schedule: Any, *, num_warmup: Any) -> Schedule:
 
 
 def _phase(schedule: str, num_iterations: Any) -> Callable[[Any], Any]:
-    """Relative position of an iteration in its cycle, in (0, 1)."""
     length = _checks.whole(f"schedules.{schedule}", "num_iterations", num_iterations, least=1)
     # use the middle of the iteration, so that the last step of a cycle is not zero
     return lambda iteration: (jnp.mod(jnp.asarray(iteration), length).astype(float) + 0.5) / length

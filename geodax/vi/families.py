@@ -170,7 +170,6 @@ class LowRankGaussian(AbstractGaussian):
         return self.mean + own + (self.factor @ shared[..., None])[..., 0]
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
-        """Compute the log density at a vector, by Woodbury's formula."""
         wide, z = _tree.widened((self, z))
         whitened = (z - wide.mean) * jnp.exp(-wide.log_scale)
         scaled, capacitance = wide._capacitance()
@@ -181,14 +180,12 @@ class LowRankGaussian(AbstractGaussian):
         return -0.5 * (square + wide._log_determinant(root) + self.mean.shape[-1] * _LOG_2PI)
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the exact divergence, from an r x r determinant."""
         wide = _tree.widened(self)
         trace = jnp.sum(jnp.exp(2.0 * wide.log_scale)) + jnp.sum(wide.factor**2)
         root = cholesky(wide._capacitance()[1])
         return _kl(trace, wide.mean, jnp.sum(wide._log_determinant(root)), prior_variance)
 
     def covariance(self) -> Float[Array, "*batch D D"]:
-        """Return the covariance matrix, diagonal plus low rank."""
         return _diagonal(jnp.exp(2.0 * self.log_scale)) + self.factor @ jnp.swapaxes(self.factor, -1, -2)
 
     def root(self) -> Float[Array, "*batch D k"]:

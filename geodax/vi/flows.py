@@ -102,7 +102,6 @@ class Flowed(AbstractFamily):
         return self.push(self.base.sample(key))[0]
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
-        """Compute the log density at a vector, through the inverse of the flows."""
         for flow in reversed(self.flows):
             z = flow.inverse(z)
         return self.base.log_prob(z) - self.push(z)[1]

@@ -112,7 +112,6 @@ class KroneckerOver(AbstractWhole):
         return _tree.total(parts)
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the exact divergence from the prior."""
         parts = [layer.kl() for layer in self.layers]
         if self.rest is not None:
             parts.append(self.rest.kl(self.prior_variances()))

@@ -137,7 +137,6 @@ def update_function(
 
 
 def _extra_arguments(update: Callable) -> tuple[str, ...]:
-    """Those of value and grad that an update function accepts by name."""
     kinds = inspect.Parameter
     parameters = inspect.signature(update).parameters
     if any(parameter.kind is kinds.VAR_KEYWORD for parameter in parameters.values()):

@@ -26,7 +26,7 @@ def require_free(owner: str, position: Position) -> None:
 
     Raises TypeError for complex arrays, and ValueError for parameters on a manifold.
     """
-    for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
+    for name, leaf in _tree.named_leaves(position):
         if eqx.is_inexact_array(leaf) and jnp.iscomplexobj(leaf):
             raise TypeError(
                 f"{owner}: {name} must be a real floating-point array, found {_checks.described(leaf)}; take its "
@@ -295,7 +295,6 @@ class GaussianOver(AbstractWhole):
 
 
 def _family(uncertain: list[Array], covariance: str | AbstractFamily, scale: float, rank: int | None) -> AbstractFamily:
-    """The family over the vector of all entries."""
     vector = jnp.concatenate([jnp.ravel(leaf) for leaf in uncertain])
     is_name = isinstance(covariance, str)
     family = gaussian(covariance, vector, scale, rank=rank, owner="GaussianOver") if is_name else covariance

@@ -123,7 +123,7 @@ class TestStream:
         np.testing.assert_array_equal(stream.read(2, 2)["x"][:, 0, 0], [2, 3])
 
     def test_a_start_that_takes_no_number_is_refused(self):
-        with pytest.raises(TypeError, match="start must take one argument, the number of the batch"):
+        with pytest.raises(TypeError, match="start must be a function from the number of a batch"):
             gx.data.stream(lambda: iter([]))
         assert gx.data.stream(lambda number, size=3: iter([])).position == 0
 

@@ -29,8 +29,9 @@ def chunks_of_one() -> Iterator[None]:
     """Let every chunk have one iteration, and save a checkpoint after each, whatever the run asks for."""
     before = driver._SECONDS_PER_CHUNK, driver.drive
 
-    def drive(*arguments, **settings):
-        before[1](*arguments, **(settings | {"checkpoint_seconds": 0.0}))
+    def drive(run, chunks, checkpoints, **settings):
+        checkpoints.seconds = 0.0
+        before[1](run, chunks, checkpoints, **settings)
 
     driver._SECONDS_PER_CHUNK = 1e-9
     sampling.drive = fitting.drive = drive

@@ -10,7 +10,7 @@ from numpyro import distributions as dist
 from numpyro.infer import init_to_value
 
 from geodax.interop import numpyro as gxn
-from geodax.interop.numpyro.sampling import _undefined
+from geodax.interop.numpyro.sampling import _sites_of, _undefined
 from geodax.run.errors import StartError
 
 pytestmark = [pytest.mark.relaxed, pytest.mark.filterwarnings("ignore:Out-of-support values")]
@@ -134,6 +134,6 @@ def test_invalid_parameters_hide_no_data():
 
     values = {"s": jnp.ones(())}
     translated = gxn.to_geodax(model, model_args=(np.nan,), init_strategy=init_to_value(values=values))
-    found = _undefined(model, (np.nan,), None, translated, {"s": -jnp.ones(1)})
+    found = _undefined(_sites_of(model, (np.nan,), None, translated), translated, {"s": -jnp.ones(1)})
     assert "'z'" in found
     assert "'y'" in found

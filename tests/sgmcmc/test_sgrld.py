@@ -286,7 +286,7 @@ class TestSettings:
         expected = 0.1 / (1 + np.arange(5) / 10)
         np.testing.assert_allclose(draws["sample_stats"]["step_size"][0], expected, rtol=1e-6)
         assert float(schedules.after_warmup(schedule, num_warmup=20)(3)) == pytest.approx(0.1)
-        with pytest.raises(TypeError, match=r"after_warmup: expected a schedule, a function .*found 0\.1"):
+        with pytest.raises(TypeError, match=r"after_warmup: schedule must be a function .*found 0\.1"):
             schedules.after_warmup(0.1, num_warmup=20)
 
     def test_schedules(self, key):

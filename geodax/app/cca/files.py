@@ -171,7 +171,6 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
 
 
 def _no_view(path: Path, fitted: GroupedTable, what: str, there: Sequence[str]) -> str:
-    """Message for a file that has neither view."""
     found = (nearest(name, there) for name in (*fitted.first, *fitted.second))
     return (
         f"{path}: expected the columns of one view, {', '.join(fitted.first)}, or the other, "

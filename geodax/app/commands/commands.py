@@ -39,7 +39,6 @@ app, fit, data = SubcommandApp(), SubcommandApp(), SubcommandApp()
 
 
 def _command(family: Family) -> Callable[..., None]:
-    """Make the command of a family."""
     defaults = family.options()
     options_type: Any = Annotated[OmitArgPrefixes[family.options], arg(name="")]
     columns_type: Any = tuple[str, ...] | None
@@ -107,11 +106,7 @@ def report(run: Run, out: Path | None = None, json: AsJson = False) -> None:
 
 @app.command
 def resume(
-    run: Run,
-    num_samples: int | None = None,
-    progress: bool = True,
-    json: AsJson = False,
-    where: WhereArgument = HERE,
+    run: Run, num_samples: int | None = None, progress: bool = True, json: AsJson = False, where: WhereArgument = HERE
 ) -> None:
     """Resume an interrupted run, or extend a finished one.
 

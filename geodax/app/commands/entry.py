@@ -1,19 +1,18 @@
 """Runs one command and reports errors, which name arguments of the library as options."""
 
-import contextlib
 import dataclasses
 import difflib
 import os
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from geodax._version import __version__
 from geodax._wording import UNSET, named_by
+from geodax.app import interrupted_by
 from geodax.app.commands.commands import app
 from geodax.app.commands.terminal import complain, say
 from geodax.app.families import FAMILIES
@@ -74,25 +73,8 @@ def _run(words: list[str]) -> None:
     if wrong:
         complain(f"geodax: {wrong}")
         raise SystemExit(2)
-    with named_by(as_option), _termination_as_interruption():
+    with named_by(as_option), interrupted_by(signal.SIGTERM):  # so that partially written files are removed
         app.cli(prog="geodax", args=words, description=_DESCRIPTION)
-
-
-@contextlib.contextmanager
-def _termination_as_interruption() -> Iterator[None]:
-    """Handle SIGTERM like SIGINT, so that partially written files are removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_number: int, _frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if previous is None else previous)
 
 
 def _module_of_ours(error: Exception) -> Path | None:

@@ -28,14 +28,10 @@ errors = Console(stderr=True)
 
 def say(*lines: str, to: Console = console) -> None:
     """Print lines; a terminal wraps them between words, and files and pipes get them unchanged."""
+    wrapped = functools.partial(textwrap.fill, width=to.width, break_long_words=False, break_on_hyphens=False)
     for line in lines:
-        text = "\n".join(map(_wrapped(to.width), line.split("\n"))) if to.is_terminal else line
+        text = "\n".join(map(wrapped, line.split("\n"))) if to.is_terminal else line
         to.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _wrapped(width: int) -> Callable[[str], str]:
-    """Return a function that breaks a long line between words, never within one, such as a path."""
-    return functools.partial(textwrap.fill, width=width, break_long_words=False, break_on_hyphens=False)
 
 
 def saying(*, as_json: bool) -> Callable[..., None]:
@@ -85,7 +81,6 @@ def _plain(value: Any) -> Any:
 
 
 def _as_json(result: "RunResult") -> dict[str, Any]:
-    """Return everything about a finished run; the summary by names."""
     summary = result.summary
     return {
         "run": str(result.folder),
@@ -104,13 +99,7 @@ def _as_json(result: "RunResult") -> dict[str, Any]:
 
 
 def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
-    """Print a run from the first process only: results, then notes and findings.
-
-    Args:
-        result: The results.
-        as_json: Whether to print one JSON object.
-        **facts: Further entries of the object.
-    """
+    """Print a run from the first process only: results, then notes and findings; or one JSON object with ``facts``."""
     from geodax.app.report.advice import with_each_advice_once
     from geodax.app.report.numbers import agreement, digits_between, rounded
     from geodax.run.hosts import is_first

@@ -136,7 +136,6 @@ def _priors(model: Any) -> list[list[str]]:
 
 
 def _parameter(path: str) -> str:
-    """The symbol of an array of the network."""
     if path.endswith("log_noise"):
         return "log σ"
     if path.endswith("log_spacings"):

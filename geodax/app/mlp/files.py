@@ -237,7 +237,8 @@ def save_labelled(path: Path, data: LabelledTable) -> None:
 def load_labelled(path: Path) -> LabelledTable:
     """Read what :func:`save_labelled` kept; StorageError if it is damaged."""
     with kept_arrays(path) as file:
-        texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
+        later = [name for name in ("days", "several") if name in file]  # an earlier version has none
+        texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in (*_TEXTS, *later)}
         arrays = {name: file[name] for name in ("inputs", "targets", "is_test")}
         pairs: dict[str, Any] = {
             name: tuple((str(a), str(b)) for a, b in (file[name].tolist() if name in file else []))
@@ -249,9 +250,7 @@ def load_labelled(path: Path) -> LabelledTable:
             **pairs,
             target=str(file["target"]),
             is_as_written="is_as_written" in file and bool(file["is_as_written"]),
-            days=tuple(map(str, file["days"].tolist())) if "days" in file else (),
             weights=file["weights"] if "weights" in file else np.zeros(0),
-            several=tuple(map(str, file["several"].tolist())) if "several" in file else (),
             groups=file["groups"] if "calibrates" in file else np.zeros(0, int),  # earlier fits knew none
             calibrates=file["calibrates"] if "calibrates" in file else np.zeros(0, bool),
         )

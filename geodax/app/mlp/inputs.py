@@ -49,7 +49,6 @@ def found_levels(labels: np.ndarray) -> list[str]:
 
 
 def _room(num_rows: int) -> int:
-    """Return the largest number of categories, whose columns of 0 and 1 fit into memory."""
     return max(_MANY_CATEGORIES, min(_MOST_CATEGORIES, _MOST_CELLS // max(num_rows, 1)))
 
 

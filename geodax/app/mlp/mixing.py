@@ -63,7 +63,6 @@ def judged_by_predictions(findings: Sequence[Finding], draws: Mapping[str, np.nd
 
 
 def _monte_carlo_error(draws: Mapping[str, np.ndarray]) -> tuple[str, bool]:
-    """Describe the largest Monte Carlo error of a prediction, and say whether it is small."""
     if "log_odds" in draws:
         error = float(np.max(mcse(1 / (1 + np.exp(-draws["log_odds"])))))
         return f"the predicted probabilities is at most {error:.3f}", error <= _ACCURATE_PROBABILITY

@@ -77,7 +77,6 @@ def read_new(
 
 
 def _known_categories(table: Table, name: str, data: LabelledTable, dialect: Dialect) -> np.ndarray:
-    """Return the categories in a column of new data, empty where one is missing."""
     if data.is_as_written:
         return as_names(table.text[name], dialect, levels_of(data.categories, name))
     return np.array([cell if cell not in dialect.blank else "" for cell in map(str.strip, table.text[name])])

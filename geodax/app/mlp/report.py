@@ -45,12 +45,7 @@ _PARAMETERS = {
 
 
 def write_report(
-    model: Any,
-    data: LabelledTable,
-    findings: Sequence[Finding],
-    config: Mapping[str, Any],
-    command: str,
-    path: Path,
+    model: Any, data: LabelledTable, findings: Sequence[Finding], config: Mapping[str, Any], command: str, path: Path
 ) -> None:
     """Write the report of a classifier or regressor; the command repeats the run."""
     is_classifier = hasattr(model, "classes_")
@@ -125,14 +120,12 @@ def _summary(
 
 
 def _which(rows: Judged, time: str) -> str:
-    """Begin a sentence about the held-out rows."""
     if time:
         return f"They are the latest rows by `{time}`,"
     return f"The {'rows' if rows.groups is None else 'groups'} were chosen at random and"
 
 
 def _numbers(report: Report, model: Any, data: LabelledTable, found: Results) -> None:
-    """Write the details of a regressor's predictions."""
     parts, ranks, y, weights = found.predictions, found.ranks, found.rows.targets, found.rows.weights
     assert ranks is not None
     shown = np.linspace(0, len(y) - 1, min(_MOST_POINTS, len(y))).astype(int)
@@ -172,7 +165,6 @@ def _numbers(report: Report, model: Any, data: LabelledTable, found: Results) ->
 
 
 def _classes(report: Report, model: Any, data: LabelledTable, found: Results) -> None:
-    """Write the details of a classifier's predictions."""
     parts, labels, names = found.predictions, found.rows.targets, [str(name) for name in model.classes_]
     if curves := _curves(found, names):
         of = f"of the class `{names[1]}`" if len(names) == 2 else "of the most frequent classes, each against the rest"
@@ -229,7 +221,6 @@ def _classes(report: Report, model: Any, data: LabelledTable, found: Results) ->
 
 
 def _of_class(name: str, is_predicted: np.ndarray, is_true: np.ndarray, rows: Judged) -> list[object]:
-    """One row of the table of classes."""
     w = np.ones(len(is_true)) if rows.weights is None else rows.weights
     groups = np.arange(len(is_true)) if rows.groups is None else rows.groups
     precision, recall = (

@@ -144,7 +144,6 @@ class AbstractMLPRun(AbstractRunKind):
     def predict(
         self, data: LabelledTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
     ) -> tuple[str, ...]:
-        """Write predictions of new rows with their uncertainty, and scores where the target is known."""
         table, targets = read_new(file, data, are_classes=self.are_classes, dialect=dialect)
         parts = [
             self.table(one, table.values, _of_target(targets, k) if data.several else targets)
@@ -167,7 +166,6 @@ class ClassifierRun(AbstractMLPRun):
     are_classes = True
 
     def about_fit(self, model: Any, data: LabelledTable) -> tuple[str, ...]:
-        """Return a note if all rows of a class are held out."""
         lacking = np.setdiff1d(data.targets, model.classes_).tolist()
         if not lacking:
             return ()
@@ -265,7 +263,6 @@ def _determining(x: np.ndarray, y: np.ndarray) -> list[int]:
 
 
 def _about_missing(data: LabelledTable, model: Any) -> tuple[str, ...]:
-    """Say how many inputs are missing, and what is done about them."""
     if not np.isnan(data.inputs).any():
         return ()
     known = list(dict.fromkeys(data.sources[k] for k in model.indicators_))
@@ -274,7 +271,6 @@ def _about_missing(data: LabelledTable, model: Any) -> tuple[str, ...]:
 
 
 def _of_target(targets: np.ndarray | None, number: int) -> np.ndarray | None:
-    """The cells of one of several targets; None if the file has none."""
     own = None if targets is None else targets[:, number]
     return None if own is None or np.isnan(own).all() else own
 

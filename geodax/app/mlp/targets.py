@@ -98,7 +98,6 @@ def observed_classes(
 
 
 def _values(labels: Sequence[str], separators: Separators) -> dict[str, float]:
-    """Return the values of those labels that are numbers."""
     values = {label: _value(label, separators) for label in labels}
     return {label: value for label, value in values.items() if value is not None}
 

@@ -68,9 +68,6 @@ def count_windows(
             to 250 windows.
         start: Start of the first window; None is the time of the first contact. Earlier contacts are left out.
 
-    Returns:
-        The counts.
-
     Raises:
         ValueError: If the arrays differ in length or are empty, or no window is complete.
     """
@@ -141,13 +138,7 @@ def primary_school(*, minutes: float = 11.0, teachers: bool = True) -> ContactWi
 
     The data set has ten classes (1A to 5B) and the teachers, over two days with the night between them. Windows of 11
     minutes give 177 windows, the number of Pourzanjani et al. (section 6.4), who mention twelve classes and one day.
-
-    Args:
-        minutes: Length of a window.
-        teachers: Whether the teachers are a class.
-
-    Returns:
-        The counts; times are in seconds.
+    Times are in seconds; ``teachers`` tells whether the teachers are a class.
     """
     arrays = load("primary-school").arrays
     classes = arrays["groups"][arrays["pairs"]]
@@ -162,23 +153,12 @@ def primary_school(*, minutes: float = 11.0, teachers: bool = True) -> ContactWi
 def read_contacts(
     path: str | Path, *, width: float | None = None, start: float | None = None, dialect: Dialect = FOUND
 ) -> ContactWindows:
-    """Read contacts from a file and count them.
+    """Read contacts from a file and count them by :func:`count_windows`, which also describes ``width`` and ``start``.
 
-    Args:
-        path: A table with the columns time, one side, other side and, if the sides are people who belong to classes,
-            the classes of both: three or five columns, with or without a header. A column named time, timestamp, date
-            or the like may have any place.
-        width: Length of a window, in the unit of the times; None as in :func:`count_windows`.
-        start: Start of the first window; None is the time of the first contact.
-        dialect: Format of the file.
-
-    Returns:
-        The counts, from the rows with a time and both classes. Contacts that are all listed in both directions count
-        once.
-
-    Raises:
-        TableError: If the table has other columns, or times are not numbers.
-        ValueError: See :func:`count_windows`.
+    The table has the columns time, one side, other side and, if the sides are people who belong to classes, the classes
+    of both: three or five columns, with or without a header. A column named time, timestamp, date or the like may have
+    any place. Rows with a time and both classes count; contacts that are all listed in both directions count once.
+    Raises TableError if the table has other columns, or times are not numbers.
     """
     table = read_table(path, text=lambda names: _time_first(names)[1:], keep_constant=True, **dialect.options())
     names = _time_first(table.file_columns)

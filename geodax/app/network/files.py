@@ -258,8 +258,6 @@ def _are_pairs_of_words(table: Table) -> bool:
 
 
 def _named_edges(path: Path, columns: tuple[str, ...], dialect: Dialect) -> _EdgeList:
-    """Read the named columns of an edge list: two of nodes and, if there is a third, its values."""
-
     def known(names: Sequence[str]) -> Sequence[str]:
         for name in columns:
             if name not in names:

@@ -66,7 +66,6 @@ def network_draws(model: NetworkHMM) -> dict[str, np.ndarray]:
 
 
 def _about_eigenvalues(values: np.ndarray) -> str:
-    """Say what each eigenvalue, chain x draw x k, shows of the network."""
     found = ""
     for k, draws in enumerate(np.moveaxis(values, -1, 0)[:_MOST_NAMED]):
         shows, sides = "not clearly different from zero", np.sign(np.quantile(draws, (0.05, 0.95)))
@@ -77,12 +76,7 @@ def _about_eigenvalues(values: np.ndarray) -> str:
 
 
 def write_eigenmodel(
-    model: Eigenmodel,
-    data: Adjacency,
-    findings: Sequence[Finding],
-    config: Mapping[str, Any],
-    command: str,
-    path: Path,
+    model: Eigenmodel, data: Adjacency, findings: Sequence[Finding], config: Mapping[str, Any], command: str, path: Path
 ) -> None:
     """Write the report of an eigenmodel; the command repeats the run."""
     n = len(data.names)
@@ -178,7 +172,6 @@ def _write_held_out(report: Report, data: Adjacency, model: Eigenmodel) -> None:
 
 
 def _about_states(model: NetworkHMM) -> str:
-    """Say how long each state lasts, and how many contacts it has."""
     pairs = np.triu_indices(model.rates_.shape[-1], 0 if model.diagonal else 1)
     found = zip(model.state_probabilities_.sum(axis=0).tolist(), model.rates_[:_MOST_NAMED], strict=False)
     return " ".join(

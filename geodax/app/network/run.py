@@ -210,7 +210,6 @@ class NetworkRun(AbstractRunKind):
 
 
 def _save(path: Path, data: Any) -> None:
-    """Write the fields of a dataclass that are not None."""
     save_arrays(path, **{name: x for name, x in dataclasses.asdict(data).items() if x is not None})
 
 

@@ -63,7 +63,7 @@ def write_scales(page: Page) -> None:
     report.text(
         "The scale of a component is the standard deviation of the rows along it, without noise. The limit of "
         "detection, noise × (columns / rows)^(1/4), is the scale below which this number of rows does not determine "
-        "the direction of a component at all. It is an approximation for large tables.",
+        "the direction of a component at all. It is an approximation for large tables."
     )
     report.figure(
         figures.scale_figure(draws.scale, share, draws.noise, limit),
@@ -83,14 +83,7 @@ def write_scales(page: Page) -> None:
         ]
         for j in range(shown)
     ]
-    header = [
-        "component",
-        "scale",
-        "scale / noise",
-        "fraction of variance, %",
-        "P(above limit)",
-        "P(> 1.1 × next)",
-    ]
+    header = ["component", "scale", "scale / noise", "fraction of variance, %", "P(above limit)", "P(> 1.1 × next)"]
     caption = "The scales, with the probabilities that each is above the limit of detection and that it is at "
     report.table(rows, header, caption + "least 10 % larger than the next one.", most_rows=30)
     report.items(_component_sentence(draws, above, larger, j) for j in range(min(p, 8)))
@@ -99,7 +92,6 @@ def write_scales(page: Page) -> None:
 
 
 def _write_classical(page: Page, observed: np.ndarray, share: np.ndarray) -> None:
-    """Compare the fractions of variance with those of classical PCA."""
     draws, p = page.draws, page.num_components
     n = draws.mean.shape[1]
     noise = draws.noise**2 / ((draws.scale**2).sum(axis=1) + n * draws.noise**2)
@@ -131,7 +123,6 @@ def _write_classical(page: Page, observed: np.ndarray, share: np.ndarray) -> Non
 
 
 def _agreement(classical: np.ndarray, own: np.ndarray) -> str:
-    """Say whether fractions of classical PCA are in the 90 % intervals of the model's, noise included."""
     low, high = np.quantile(own, (0.05, 0.95), axis=0)
     outside = [str(j + 1) for j in np.flatnonzero((classical < low) | (classical > high))]
     if not outside:
@@ -202,18 +193,13 @@ def write_loadings(page: Page) -> None:
     few = min(p, 4)
     chosen = _largest(median[:, :few], 30)
     rows = [
-        [
-            page.columns[i],
-            *(with_interval(median[i, j], low[i, j], high[i, j], decimals=2) for j in range(few)),
-        ]
+        [page.columns[i], *(with_interval(median[i, j], low[i, j], high[i, j], decimals=2) for j in range(few))]
         for i in chosen
     ]
     first = "" if few == p else f" of the first {few} components"
     largest = "" if len(chosen) == n else f", of {n} columns the {len(chosen)} with the largest"
     report.table(
-        rows,
-        ["column", *(f"component {j + 1}" for j in range(few))],
-        f"Loadings{first} with 90 % intervals{largest}.",
+        rows, ["column", *(f"component {j + 1}" for j in range(few))], f"Loadings{first} with 90 % intervals{largest}."
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from geodax.data.errors import counted
 from geodax.diagnostics.alignment import invariant_draws
 from geodax.diagnostics.convergence import MINIMUM_DRAWS
 from geodax.diagnostics.findings import Finding, check
@@ -48,10 +49,8 @@ class Diagnosis:
         if np.isfinite(least[0]):
             parts.append(f"smallest effective sample size {least[0]:.0f} in the bulk, {least[1]:.0f} in the tails")
         if "divergences" in self.summary.sampler:
-            number = round(self.summary.sampler["divergences"])
-            parts.append(f"{number} divergence{'' if number == 1 else 's'}")
-        size = f"{self.summary.num_chains} chain{'' if self.summary.num_chains == 1 else 's'} of "
-        size += f"{self.num_draws} draws"
+            parts.append(counted(round(self.summary.sampler["divergences"]), "divergence"))
+        size = f"{counted(self.summary.num_chains, 'chain')} of {self.num_draws} draws"
         if self.num_draws > self.summary.num_draws:
             size += f", of which {self.summary.num_draws} at even distances are judged here, and all in summary.csv"
         return f"{'; '.join([size, *parts])}."

@@ -40,10 +40,7 @@ _LEAST_SHOWN = 1e-3  # of the largest eigenvalue
 
 
 def scale_figure(
-    scale: Float[np.ndarray, "draw p"],
-    share: Float[np.ndarray, "draw p"],
-    noise: np.ndarray,
-    limit: np.ndarray,
+    scale: Float[np.ndarray, "draw p"], share: Float[np.ndarray, "draw p"], noise: np.ndarray, limit: np.ndarray
 ) -> Figure:
     """Plot draws of the scales against those of the noise and the limit of detection, and the fractions of variance."""
     p = scale.shape[1]
@@ -141,9 +138,7 @@ def loading_map(
 
 
 def loading_intervals(
-    loadings: Float[np.ndarray, "draw n p"],
-    median: Float[np.ndarray, "n p"],
-    names: Sequence[str],
+    loadings: Float[np.ndarray, "draw n p"], median: Float[np.ndarray, "n p"], names: Sequence[str]
 ) -> Figure:
     """Plot intervals of the largest aligned loadings of the first components, one panel each."""
     p = min(loadings.shape[2], 4)
@@ -211,12 +206,7 @@ def score_figure(
     if group_names:
         handles = [
             figure.axes[0].plot(
-                [],
-                [],
-                MARKERS[i % len(MARKERS)],
-                color=SERIES[i % len(SERIES)],
-                linestyle="none",
-                markersize=5,
+                [], [], MARKERS[i % len(MARKERS)], color=SERIES[i % len(SERIES)], linestyle="none", markersize=5
             )[0]
             for i in range(len(group_names))
         ]

@@ -94,12 +94,7 @@ def write_missing(page: Page) -> None:
         "assumes that a cell is not missing because of its value."
     )
     rows = [
-        [
-            page.row_labels[i],
-            page.columns[j],
-            interval_of(values[:, k]),
-            _width(values[:, k], spread[j] * observed[j]),
-        ]
+        [page.row_labels[i], page.columns[j], interval_of(values[:, k]), _width(values[:, k], spread[j] * observed[j])]
         for k, (i, j) in enumerate(shown)
     ]
     which = f"The first 30 of {len(cells)} missing cells" if len(cells) > 30 else "The missing cells"

@@ -10,7 +10,7 @@ import numpy as np
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.pca import number
 from geodax.app.pca.diagnosis import diagnose
-from geodax.app.run_folder.files import RunFolderError, load_table, save_table, write_rows
+from geodax.app.run_folder.files import RunFolderError, write_rows
 from geodax.app.tables.codes import codes
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
@@ -51,12 +51,6 @@ class PCARun(AbstractRunKind):
             facts["notes"].append(number.choice_sentence(held_out))
         return table, facts
 
-    def save(self, path: Path, data: Table) -> None:
-        save_table(path, data)
-
-    def load(self, path: Path) -> Table:
-        return load_table(path)
-
     def describe(self, data: Table) -> str:
         return f"{data.values.shape[0]} rows x {data.values.shape[1]} columns"
 
@@ -78,7 +72,6 @@ class PCARun(AbstractRunKind):
         write_report(posterior, stats, (data.values - model.center_) / model.spread_, facts, path)
 
     def remarks(self, data: Table, model: Any) -> tuple[str, ...]:
-        """Say whether the data support more components, or fewer."""
         draws = pooled(model.posterior_, ("scale", "noise"), number.NUM_TABLES)
         found = number.evidence((data.values - model.center_) / model.spread_, draws["scale"], draws["noise"])
         return tuple(number.sentences(found, model.n_components_))
@@ -116,7 +109,6 @@ class PCARun(AbstractRunKind):
 
 
 def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[str, Any]:
-    """Collect the ``config`` of the report, but for the command."""
     group_name, groups = next(
         ((name, values) for name, values in table.text.items() if 2 <= len(set(values)) <= 12), (None, None)
     )

@@ -11,14 +11,8 @@ from geodax.predict.scores import Reliability
 def reliability_plot(bins: Reliability) -> Figure:
     """Plot accuracy against confidence, and the fraction of examples at each confidence.
 
-    Each bin is a dot with Wilson's interval of two binomial standard errors. On the dotted line predictions are
-    calibrated; below it they are over-confident.
-
-    Args:
-        bins: From :func:`geodax.predict.scores.reliability`.
-
-    Returns:
-        The figure.
+    Each bin of :func:`geodax.predict.scores.reliability` is a dot with Wilson's interval of two binomial standard
+    errors. On the dotted line predictions are calibrated; below it they are over-confident.
     """
     figure = new_figure(NARROW, 3.9)
     grid = figure.add_gridspec(2, 1, height_ratios=(3.2, 1))

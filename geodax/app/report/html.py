@@ -154,7 +154,6 @@ def _printable(text: str, kept: str = "") -> str:
 
 
 def _inline(text: str) -> Markup:
-    """Escape text and mark up words between backquotes as code."""
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(_printable(text))))
     # no line break within an interval or before a percent sign
     text = re.sub(r"(?<=\d) (\[[−\d.]+,) ([−\d.]+\])", "\u00a0\\1\u00a0\\2", text)

@@ -40,15 +40,17 @@ def with_interval(median: float, low: float, high: float, *, unit: str = "", dec
     width = high - low
     if not (math.isfinite(median) and math.isfinite(width)):
         return "–"
-    if decimals is None:
-        if max(abs(low), abs(high)) >= 1e7 or width < 1e-6:
-            digits = digits_between(low, high, 3)
-            median_, low_, high_ = (rounded(value, digits) for value in (median, low, high))
-            return f"{median_} {between(low_, high_)}{unit}"
-        decimals = max(0, 1 - math.floor(math.log10(width)))
-    median, low, high = (round(value, decimals) + 0.0 for value in (median, low, high))
-    median_, low_, high_ = (f"{value:,.{decimals}f}".replace("-", "−") for value in (median, low, high))
-    return f"{median_} {between(low_, high_)}{unit}"
+    if decimals is None and (max(abs(low), abs(high)) >= 1e7 or width < 1e-6):
+        digits = digits_between(low, high, 3)
+        middle, *ends = (rounded(value, digits) for value in (median, low, high))
+    else:
+        shown = max(0, 1 - math.floor(math.log10(width))) if decimals is None else decimals
+        middle, *ends = (_fixed(value, shown) for value in (median, low, high))
+    return f"{middle} {between(*ends)}{unit}"
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return f"{round(value, decimals) + 0.0:,.{max(decimals, 0)}f}".replace("-", "−")
 
 
 def between(low: str, high: str) -> str:
@@ -68,8 +70,7 @@ def with_error(value: float, error: float) -> str:
     decimals = 1 - math.floor(math.log10(error))
     if decimals > 6 or abs(value) >= 10**_LONGEST:
         return f"{rounded(value, digits_between(value - error, value + error, 3))} ± {rounded(error, 2)}"
-    shown = max(decimals, 0)
-    return " ± ".join(f"{round(x, decimals) + 0.0:,.{shown}f}".replace("-", "−") for x in (value, error))
+    return " ± ".join(_fixed(x, decimals) for x in (value, error))
 
 
 def agreement(row: SummaryRow) -> tuple[str, str]:

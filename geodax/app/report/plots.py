@@ -15,6 +15,7 @@ Sources:
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -59,21 +60,10 @@ def trace_plot(draws: Mapping[str, np.ndarray], *, is_divergent: np.ndarray | No
             ax.plot(iterations, line, color=colour, linewidth=0.7, alpha=0.8)
         if is_divergent is not None and is_divergent.any():
             where = np.unique(np.nonzero(is_divergent)[1])[:500] + 1
-            ax.plot(
-                where,
-                np.full(len(where), 0.02),
-                "|",
-                transform=ax.get_xaxis_transform(),
-                color=INK,
-                markersize=6,
-            )
+            ax.plot(where, np.full(len(where), 0.02), "|", transform=ax.get_xaxis_transform(), color=INK, markersize=6)
         ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
         ax.margins(x=0.01)
-    for ax in axes[-2:]:
-        ax.set_xlabel("draw", fontsize=SMALL, color=INK)
-    if panels:
-        chain_legend(figure, panels[0][1].shape[0])
-    return finish(figure)
+    return _with_chains(figure, axes, "draw", len(panels[0][1]) if panels else 0)
 
 
 def rank_plot(draws: Mapping[str, np.ndarray]) -> Figure:
@@ -111,10 +101,17 @@ def rank_plot(draws: Mapping[str, np.ndarray]) -> Figure:
                 ax.axhline(bound, color=INK, linewidth=0.9, linestyle=":")
         ax.axhline(0, color=INK, linewidth=0.6, alpha=0.6)
         ax.margins(x=0.01)
+    num_chains = len(panels[0][1]) if panels else 0
+    return _with_chains(
+        figure, axes, "rank among all draws, as a fraction", 2 if labels else num_chains, labels or "chain"
+    )
+
+
+def _with_chains(figure: Figure, axes: list[Any], label: str, number: int, word: str = "chain") -> Figure:
     for ax in axes[-2:]:
-        ax.set_xlabel("rank among all draws, as a fraction", fontsize=SMALL, color=INK)
-    if panels:
-        chain_legend(figure, 2 if labels else panels[0][1].shape[0], labels or "chain")
+        ax.set_xlabel(label, fontsize=SMALL, color=INK)
+    if axes:
+        chain_legend(figure, number, word)
     return finish(figure)
 
 
@@ -166,15 +163,7 @@ def energy_plot(energy: np.ndarray) -> Figure:
         (centred, SERIES[0], "energy minus its mean"),
         (changes, SERIES[1], "change of energy between draws"),
     ):
-        ax.hist(
-            values.ravel(),
-            bins=bins,
-            density=True,
-            color=colour,
-            alpha=0.4,
-            histtype="stepfilled",
-            label=label,
-        )
+        ax.hist(values.ravel(), bins=bins, density=True, color=colour, alpha=0.4, histtype="stepfilled", label=label)
         ax.hist(values.ravel(), bins=bins, density=True, color=colour, histtype="step", linewidth=1.2)
     fractions = e_bfmi(energy)
     ax.set_yticks([])

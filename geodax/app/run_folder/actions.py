@@ -28,14 +28,14 @@ from geodax.app.families import FAMILIES, name_of, run_kind, unused
 from geodax.app.family import AbstractRunKind, RunResult
 from geodax.app.run_folder import earlier as earlier_run
 from geodax.app.run_folder.files import (
-    Log,
-    Reporter,
     RunFolderError,
     check_data,
     config_of_now,
     file_digest,
     new_config,
+    opened_log,
     read_config,
+    reporting_to,
     table_note,
     write_config,
     write_summary,
@@ -105,7 +105,6 @@ def fit_run(
         raise RunFolderError(f"{file} is in {out}, which a fit would empty. Move it, or choose another --out.")
 
     def prepare() -> str:
-        """Prepare the folder for the run; return the checksum of the data."""
         earlier_run.put_back(out)
         require_free_folder(out, overwrite)  # again: another run may have taken it meanwhile
         earlier_run.set_aside(out)
@@ -114,7 +113,6 @@ def fit_run(
         return file_digest(out / "data.npz")
 
     def begun() -> None:
-        """Remove the earlier run."""
         if hosts.is_first():
             earlier_run.forget(out)
 
@@ -177,7 +175,6 @@ def resume_run(
         before, is_kept = num_draws_of(run), list[bool]()
 
         def begun() -> None:
-            """Store the new number of samples once the run has progressed."""
             if num_samples is not None and hosts.is_first() and not is_kept:
                 write_config(run, config)
                 is_kept.append(True)
@@ -276,13 +273,11 @@ def predict_run(
 
 
 def _data(run: Path, kind: AbstractRunKind, config: Mapping[str, Any]) -> Any:
-    """Load the data of a run after verifying their checksum."""
     check_data(run / "data.npz", config.get("data_sha256"))
     return kind.load(run / "data.npz")
 
 
 def _settled(run: Path) -> tuple[Path, dict[str, Any], AbstractRunKind]:
-    """Read the configuration of a run that has begun, and find its kind."""
     require_no_links(run)
     earlier_run.require_settled(run)
     config = read_config(run, FAMILIES)
@@ -309,7 +304,7 @@ def _run(
     started = time.monotonic()
     # only the first process writes to the folder
     log_file = run / "log" if hosts.is_first() else Path(os.devnull)
-    with Log(log_file) as log, Reporter(log, progress and hosts.is_first()) as reporter:
+    with opened_log(log_file) as log, reporting_to(log, progress and hosts.is_first()) as reporter:
         log(f"{config['model']}, {kind.describe(data)}, seed {config['seed']}, {config['options']}")
         for note in notes[len(config["notes"]) :]:
             log(note)
@@ -343,7 +338,6 @@ def _run(
 
 
 def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: tuple[str, ...]) -> RunResult:
-    """Summarise the draws of a fitted model."""
     kind = run_kind(config["model"])
     summary = kind.summary(data, model)
     facts = model.posterior_.attrs  # written when a run ends or is interrupted, not when it is killed
@@ -357,7 +351,6 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
 
 
 def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: Any) -> Any:
-    """The estimator of a run with the draws there are, as far as it has come."""
     path, asked = run / "posterior.zarr", config["options"]
     tree = open_draws(path)
     num_chains, num_draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))

@@ -24,7 +24,7 @@ from geodax.app.tables.read import Table
 from geodax.app.tables.text_files import LARGEST_UNPACKED, STANDARD_INPUT, read_standard_input
 from geodax.diagnostics.summary import Summary
 from geodax.run.errors import StorageError
-from geodax.run.progress import Progress, ProgressBar
+from geodax.run.progress import Progress, Reporter, progress_bar
 
 FORMAT = 1
 _MARKER = "geodax_run"
@@ -126,10 +126,7 @@ def new_config(
         "sha256": file_digest(file),
         **facts,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": {
-            "geodax": __version__,
-            **{name: version(name) for name in ("jax", "numpy", "equinox", "xarray")},
-        },
+        "versions": {"geodax": __version__, **{name: version(name) for name in ("jax", "numpy", "equinox", "xarray")}},
     }
 
 
@@ -256,50 +253,36 @@ def write_rows(path: Path, heading: Sequence[str], rows: Iterable[Iterable[Any]]
         writer.writerows([cell if isinstance(cell, str) else number_text(cell) for cell in row] for row in rows)
 
 
-class Log:
-    """The run's log file, opened for appending; each line has a time.
+@contextlib.contextmanager
+def opened_log(path: Path) -> Iterator[Callable[[str], None]]:
+    """Open the run's log file for appending, and yield a function that writes a line with its time.
 
     A line that cannot be written is dropped: on a full disk, the error comes from writing the draws.
     """
+    descriptor = open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    with open(descriptor, "ab", buffering=0) as file:  # unbuffered
 
-    def __init__(self, path: Path):
-        self._path = path
+        def log(message: str) -> None:
+            stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            with contextlib.suppress(OSError):
+                file.write(f"{stamp} {message}\n".encode())
 
-    def __enter__(self) -> "Log":
-        descriptor = open_own(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self._file = open(descriptor, "ab", buffering=0)  # unbuffered
-        return self
-
-    def __call__(self, message: str) -> None:
-        stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        with contextlib.suppress(OSError):
-            self._file.write(f"{stamp} {message}\n".encode())
-
-    def __exit__(self, *exception: object) -> None:
-        self._file.close()
+        yield log
 
 
-class Reporter:
-    """A progress callback that writes the log (at most once in ten seconds) and updates the progress bar."""
+@contextlib.contextmanager
+def reporting_to(log: Callable[[str], None], show: bool) -> Iterator[Reporter]:
+    """Yield a function that writes the progress to the log, at most once in ten seconds, and shows a bar."""
+    logged_at = 0.0
+    with progress_bar(stderr=True) if show else contextlib.nullcontext() as bar:
 
-    def __init__(self, log: Callable[[str], None], show: bool):
-        self._log = log
-        self._bar = ProgressBar(stderr=True) if show else None
-        self._logged_at = 0.0
+        def report(progress: Progress) -> None:
+            nonlocal logged_at
+            now = time.monotonic()
+            if now - logged_at > 10 or progress.iteration in (progress.num_warmup, progress.num_iterations):
+                logged_at = now
+                log(str(progress))
+            if bar is not None:
+                bar(progress)
 
-    def __enter__(self) -> "Reporter":
-        if self._bar is not None:
-            self._bar.__enter__()
-        return self
-
-    def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if now - self._logged_at > 10 or progress.iteration in (progress.num_warmup, progress.num_iterations):
-            self._logged_at = now
-            self._log(str(progress))
-        if self._bar is not None:
-            self._bar(progress)
-
-    def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.__exit__(*exception)
+        yield report

@@ -110,5 +110,4 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _real(path: Path) -> Path:
-    """Resolve symbolic links."""
     return Path(os.path.realpath(path))

@@ -57,14 +57,9 @@ class Dialect:
         return (*BLANK, *self.missing)
 
     def over(self, other: _Any) -> _Any:
-        """Combine two dialects; the options of this one take precedence.
+        """Combine this dialect, whose options take precedence, with another, whose type the result has.
 
-        Args:
-            other: Another dialect, whose type the result has. One of its two separators is ignored if it equals the
-                other separator given here.
-
-        Returns:
-            The combined dialect.
+        One of the other's two separators is ignored if it equals the other separator given here.
         """
         said = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
         for name, rival in (("decimal", "thousands"), ("thousands", "decimal")):

@@ -59,7 +59,6 @@ def read_workbook(path: Path, sheet: str | None, notes: list[str]) -> TextFile:
 
 
 def _is_table(cells) -> bool:
-    """Whether two rows of a sheet have at least two cells."""
     return sum(sum(str(cell).strip() != "" for cell in row) > 1 for row in cells.head(_HEAD).to_numpy(object)) > 1
 
 
@@ -94,7 +93,6 @@ def read_parquet(path: Path, missing: Sequence[str]) -> list[Column]:
 
 
 def _numbers(name: str, values: np.ndarray, column) -> Column:
-    """Make a numeric column; an infinite value makes it a mistake."""
     if np.isinf(values).any():
         row = int(np.argmax(np.isinf(values)))
         reason = f"row {row + 1}, column {name!r}: expected a finite number, found {values[row]}"

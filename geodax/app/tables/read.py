@@ -219,18 +219,9 @@ def notes_on_reading(table: Table) -> list[str]:
 def match_columns(table: Table, names: Sequence[str]) -> Table:
     """Match new data to the columns that a model was fitted to.
 
-    Columns are matched by name, or by position if one of the two files has no header and both have the same number of
-    numeric columns. Further columns are left out with a note.
-
-    Args:
-        table: The new data.
-        names: The columns of the training data, in order.
-
-    Returns:
-        A table whose names are `names`.
-
-    Raises:
-        TableError: If a column is missing or holds text.
+    The result has the columns of the training data, in their order. Columns are matched by name, or by position if one
+    of the two files has no header and both have the same number of numeric columns. Further columns are left out with a
+    note. Raises TableError if a column is missing or holds text.
     """
     pool = dict(zip(table.names, table.values.T, strict=True)) | dict(table.set_aside)
     numeric = [name for name in table.file_columns if name in pool]

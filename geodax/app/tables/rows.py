@@ -158,7 +158,6 @@ def _squeezed(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _parse(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
-    """Return the non-empty rows, each with its line number counted from 1."""
     reader = _reader(_squeezed(lines) if delimiter == " " else lines, delimiter)
     rows, line = [], 1
     for cells in reader:

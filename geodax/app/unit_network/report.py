@@ -126,12 +126,7 @@ def unit_network_checks(data: Table, model: UnitNetworkRegressor) -> Checks:
 
 
 def _checks_of(y: np.ndarray, drawn: np.ndarray) -> Checks:
-    checks = {
-        "smallest": np.min,
-        "largest": np.max,
-        "standard deviation": np.std,
-        "skewness": _skewness,
-    }
+    checks = {"smallest": np.min, "largest": np.max, "standard deviation": np.std, "skewness": _skewness}
     return {name: (float(f(y, axis=-1)), f(drawn, axis=-1)) for name, f in checks.items()}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from geodax._normal import Normal
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.report.parts import misfits
-from geodax.app.run_folder.files import load_table, save_table, write_rows
+from geodax.app.run_folder.files import write_rows
 from geodax.app.tables.assembly import OnMissing, about_missing, missing_counts
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
@@ -49,12 +49,6 @@ class UnitNetworkRun(AbstractRunKind):
         kept = dataclasses.replace(table, notes=(*table.notes, *notes))
         UnitNetworkRegressor(**_estimator_options(dataclasses.asdict(options))).prepare(*self.arrays(kept))
         return kept, {"columns": list(kept.names), "notes": list(kept.notes)}
-
-    def save(self, path: Path, data: Table) -> None:
-        save_table(path, data)
-
-    def load(self, path: Path) -> Table:
-        return load_table(path)
 
     def describe(self, data: Table) -> str:
         return f"{data.values.shape[0]} rows, {counted(data.values.shape[1] - 1, 'input')}"

@@ -126,5 +126,4 @@ def _require(backend: str | None, x: Array) -> None:
 
 
 def _platform(x: Array) -> str:
-    """Where an array is, or where a traced one will be."""
     return jax.default_backend() if isinstance(x, Tracer) else next(iter(x.devices())).platform

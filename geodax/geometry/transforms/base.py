@@ -50,9 +50,9 @@ class AbstractTransform(eqx.Module):
     def is_injective(self) -> bool:
         """Whether different vectors give different matrices."""
 
-    @abc.abstractmethod
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        """Compute both and share the computation."""
+        """Compute both; many transforms share the computation."""
+        return self.forward(z), self.log_volume(z)
 
     @abc.abstractmethod
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:

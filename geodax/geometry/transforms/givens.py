@@ -240,21 +240,18 @@ def _shift(shift: Any, count: int) -> Array:
 
 @functools.cache
 def _longitudes(n: int, p: int) -> np.ndarray:
-    """Indices of the longitudes among the angles."""
     i, j = pairs(n, p)
     return np.flatnonzero(j == i + 1)
 
 
 @functools.cache
 def _exponents(n: int, p: int) -> np.ndarray:
-    """Exponents of the cosines in the volume element."""
     i, j = pairs(n, p)
     return (j - i - 1).astype(float)
 
 
 @functools.cache
 def _widths(n: int, p: int, half: bool, epsilon: float) -> np.ndarray:
-    """Half the lengths of the angles' ranges."""
     is_long = (_exponents(n, p) == 0) & (not half)
     return np.where(is_long, math.pi, math.pi / 2) - epsilon
 

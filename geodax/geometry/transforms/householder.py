@@ -63,9 +63,6 @@ class Householder(AbstractTransform):
         """False: the lengths of the vectors are redundant."""
         return False
 
-    def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        return self.forward(z), self.log_volume(z)
-
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
         z = check_vector(self, z)
         places, is_there = _places(self.n, self.p)

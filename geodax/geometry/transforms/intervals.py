@@ -77,7 +77,6 @@ def unconstrained(theta: Float[Array, " k"], widths: np.ndarray) -> Float[Array,
 
 
 def _polynomial(y: Array, coefficients: list[float]) -> Array:
-    """Horner's scheme, constant coefficient first."""
     value = jnp.full_like(y, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         value = value * y + coefficient

@@ -52,7 +52,6 @@ def check_transform(transform: AbstractTransform, rng_key: PRNGKey | None = None
 
 
 def _errors(transform: AbstractTransform, z: Array) -> dict[str, Scalar]:
-    """The relative error of each law at one point."""
     n, p = transform.shape
     q, log_volume = transform.forward_and_log_volume(z)
     found = {

@@ -52,7 +52,6 @@ class Polar(AbstractTransform):
 
     @property
     def num_unconstrained(self) -> int:
-        """``n p``."""
         return self.n * self.p
 
     @property
@@ -60,17 +59,11 @@ class Polar(AbstractTransform):
         """False: the symmetric factor is redundant."""
         return False
 
-    def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        """Compute the polar factor, and the normal log density of ``z``."""
-        return self.forward(z), self.log_volume(z)
-
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
-        """The polar factor."""
         z = check_vector(self, z)
         return polar(z.reshape(self.shape))
 
     def log_volume(self, z: Float[Array, " k"]) -> Scalar:
-        """Log density of independent standard normal variables."""
         z = check_vector(self, z)
         return standard_normal_log_density(z)
 

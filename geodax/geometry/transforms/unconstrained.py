@@ -101,7 +101,6 @@ def _is_node(node: Any) -> bool:
 
 
 def _apply(transform: AbstractTransform, function: Callable, leaf: Array, shape: tuple[int, ...]) -> Any:
-    """Apply a method of one transform over the leading axes of an array."""
     if not hasattr(leaf, "shape") or leaf.shape[leaf.ndim - len(shape) :] != shape:
         found = f"shape {leaf.shape}" if hasattr(leaf, "shape") else f"a {type(leaf).__name__}"
         raise ValueError(
@@ -114,7 +113,6 @@ def _apply(transform: AbstractTransform, function: Callable, leaf: Array, shape:
 
 
 def _complete(prefix: PyTree, position: PyTree) -> PyTree:
-    """Fill the missing nodes of the prefix with None."""
     return _tree.complete_prefix(
         prefix,
         position,

@@ -12,18 +12,15 @@ import functools
 import math
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from numpyro import distributions as dist
-from numpyro.distributions import constraints
-from numpyro.distributions.transforms import Transform
 
 from geodax._types import Array, Float
 from geodax.geometry.transforms import Givens
 from geodax.geometry.transforms.rotations import num_angles, pairs
-from geodax.interop.numpyro.constraints import over_leading_axes, stiefel
+from geodax.interop.numpyro.constraints import ChartTransform, event_support, over_leading_axes
 
 _SLACK = 1e-5  # bounds in single precision can lie beyond pi
 
@@ -87,14 +84,10 @@ class GivensAngles(dist.TransformedDistribution):
         Returns:
             The distribution.
         """
-        lower, upper = angle_ranges(n, p, shift)
         dtype = jnp.result_type(loc, scale, float)
-        lower, upper = jnp.asarray(lower, dtype), jnp.asarray(upper, dtype)
-        loc, scale = jnp.asarray(loc, dtype), jnp.asarray(scale, dtype)
-        loc, scale = (x[..., None] if x.ndim == 0 else x for x in (loc, scale))
-        shape = jnp.broadcast_shapes(loc.shape, scale.shape, lower.shape)
-        loc, scale = jnp.broadcast_to(loc, shape), jnp.broadcast_to(scale, shape)
-        lower, upper = jnp.broadcast_to(lower, shape), jnp.broadcast_to(upper, shape)
+        arrays = [jnp.atleast_1d(jnp.asarray(x, dtype)) for x in (loc, scale, *angle_ranges(n, p, shift))]
+        shape = jnp.broadcast_shapes(*(x.shape for x in arrays))
+        loc, scale, lower, upper = (jnp.broadcast_to(x, shape) for x in arrays)
         return cls(n, p, dist.TruncatedNormal(loc, scale, low=lower, high=upper).to_event(1), shift=shift)
 
     @staticmethod
@@ -104,23 +97,12 @@ class GivensAngles(dist.TransformedDistribution):
         return dist.Uniform(jnp.asarray(lower, float), jnp.asarray(upper, float)).to_event(1)
 
 
-class AngleTransform(Transform):
+class AngleTransform(ChartTransform):
     """Transform from Givens angles to the matrix.
 
     Args:
         chart: A Givens transform; its shift determines which of the equivalent longitudes the inverse returns.
     """
-
-    def __init__(self, chart: Givens):
-        self.chart = chart
-
-    @property
-    def domain(self) -> constraints.Constraint:
-        return constraints.real_vector
-
-    @property
-    def codomain(self) -> constraints.Constraint:
-        return stiefel(self.chart.n, self.chart.p, chart=self.chart)
 
     def __call__(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch n p"]:
         return over_leading_axes(self.chart.compose, 1)(x)
@@ -136,18 +118,6 @@ class AngleTransform(Transform):
     def log_abs_det_jacobian(self, x: Float[Array, "*batch d"], y: Any, intermediates: Any = None) -> Any:
         """Logarithm of the volume element of the uniform probability measure."""
         return angle_log_volume(x, self.chart.n, self.chart.p)
-
-    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (*shape[:-1], *self.chart.shape)
-
-    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (*shape[:-2], num_angles(*self.chart.shape))
-
-    def eq(self, other: object, static: bool = False) -> Any:
-        return isinstance(other, AngleTransform) and bool(eqx.tree_equal(self.chart, other.chart))
-
-    def tree_flatten(self) -> Any:
-        return (self.chart,), (("chart",), {})
 
 
 def angle_ranges(n: int, p: int, shift: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -210,9 +180,7 @@ def _check_ranges(n: int, p: int, angles: Any, shift: Any) -> None:
             f"{name}: expected a distribution of vectors of {count} angles, found event shape {angles.event_shape} and "
             f"batch shape {angles.batch_shape}."
         )
-    support = angles.support
-    if isinstance(support, type(constraints.independent(constraints.real, 1))):
-        support = support.base_constraint
+    support = event_support(angles)
     lower, upper = (getattr(support, bound, None) for bound in ("lower_bound", "upper_bound"))
     if lower is None or upper is None:
         raise TypeError(

@@ -86,6 +86,13 @@ def stiefel(n: int, p: int, *, chart: Any = None) -> _Stiefel:
     return _Stiefel(chart, is_chosen=True)
 
 
+def event_support(distribution: Any) -> Any:
+    """The support of single events."""
+    support = distribution.support
+    is_independent = isinstance(support, type(constraints.independent(constraints.real, 1)))
+    return support.base_constraint if is_independent else support
+
+
 def as_inexact(x: Any) -> Array:
     """An array of floating-point or complex numbers; whole numbers are converted."""
     x = jnp.asarray(x)
@@ -110,15 +117,10 @@ def check_chart(n: int, p: int, chart: Any) -> None:
         )
 
 
-class StiefelTransform(Transform):
-    """A transform of :mod:`geodax.geometry.transforms` as a NumPyro transform, over any leading axes.
+class ChartTransform(Transform):
+    """What transforms from coordinates of a chart to matrices share."""
 
-    Args:
-        chart: An injective transform.
-    """
-
-    def __init__(self, chart: AbstractTransform):
-        check_chart(chart.n, chart.p, chart)
+    def __init__(self, chart: Any):
         self.chart = chart
 
     @property
@@ -128,6 +130,38 @@ class StiefelTransform(Transform):
     @property
     def codomain(self) -> constraints.Constraint:
         return stiefel(self.chart.n, self.chart.p, chart=self.chart)
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*self._leading("forward_shape", shape, (self.chart.num_unconstrained,)), *self.chart.shape)
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*self._leading("inverse_shape", shape, self.chart.shape), self.chart.num_unconstrained)
+
+    def _leading(self, name: str, shape: tuple[int, ...], event_shape: tuple[int, ...]) -> tuple[int, ...]:
+        count = len(shape) - len(event_shape)
+        if count < 0 or tuple(shape[count:]) != event_shape:
+            raise ValueError(
+                f"{type(self).__name__}.{name}: expected a shape that ends in {event_shape}, found {shape}."
+            )
+        return tuple(shape[:count])
+
+    def eq(self, other: object, static: bool = False) -> Any:
+        return isinstance(other, type(self)) and bool(eqx.tree_equal(self.chart, other.chart))
+
+    def tree_flatten(self) -> Any:
+        return (self.chart,), (("chart",), {})
+
+
+class StiefelTransform(ChartTransform):
+    """A transform of :mod:`geodax.geometry.transforms` as a NumPyro transform, over any leading axes.
+
+    Args:
+        chart: An injective transform.
+    """
+
+    def __init__(self, chart: AbstractTransform):
+        check_chart(chart.n, chart.p, chart)
+        super().__init__(chart)
 
     def __call__(self, x: Float[Array, "*batch k"]) -> Float[Array, "*batch n p"]:
         return over_leading_axes(self.chart.forward, 1)(x)
@@ -141,18 +175,6 @@ class StiefelTransform(Transform):
 
     def call_with_intermediates(self, x: Float[Array, "*batch k"]) -> Any:
         return over_leading_axes(self.chart.forward_and_log_volume, 1)(x)
-
-    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (*_leading("forward_shape", shape, (self.chart.num_unconstrained,)), *self.chart.shape)
-
-    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (*_leading("inverse_shape", shape, self.chart.shape), self.chart.num_unconstrained)
-
-    def eq(self, other: object, static: bool = False) -> Any:
-        return isinstance(other, StiefelTransform) and bool(eqx.tree_equal(self.chart, other.chart))
-
-    def tree_flatten(self) -> Any:
-        return (self.chart,), (("chart",), {})
 
 
 @biject_to.register(_Stiefel)
@@ -180,9 +202,3 @@ def over_leading_axes(function: Callable, event_dim: int) -> Callable:
         return mapped_function(x)
 
     return mapped
-
-
-def _leading(name: str, shape: tuple[int, ...], event_shape: tuple[int, ...]) -> tuple[int, ...]:
-    if tuple(shape[len(shape) - len(event_shape) :]) != event_shape or len(shape) < len(event_shape):
-        raise ValueError(f"StiefelTransform.{name}: expected a shape that ends in {event_shape}, found {shape}.")
-    return tuple(shape[: len(shape) - len(event_shape)])

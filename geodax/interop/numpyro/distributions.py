@@ -48,10 +48,11 @@ class _OnStiefel(Distribution):
     def _parameters(self) -> tuple[Array, ...]:
         return tuple(getattr(self, name) for name in self.arg_constraints)
 
-    def _signature(self) -> str:
-        """Shapes of the parameters of one distribution."""
-        names = {"f": "(n,p)", "a": "(n,n)", "b": "(p)"}
-        return ",".join(names[name] for name in self.arg_constraints)
+    def _vectorized(self, function: Any, argument: str, result: str) -> Any:
+        """A function of an argument and the parameters of one distribution, over all of the batch."""
+        shapes = {"f": "(n,p)", "a": "(n,n)", "b": "(p)"}
+        arguments = ",".join([argument, *(shapes[name] for name in self.arg_constraints)])
+        return jnp.vectorize(function, signature=f"{arguments}->{result}")
 
     def _distribution(self, *parameters: Any) -> Any:
         raise NotImplementedError
@@ -61,30 +62,29 @@ class _OnStiefel(Distribution):
         """Whether ``log_prob`` contains the normalising constant."""
         if not self.batch_shape:
             return self._distribution(*self._parameters()).is_normalized
-        single = [p[(0,) * (p.ndim - count)] for p, count in zip(self._parameters(), self._ranks(), strict=True)]
+        ranks = [1 if name == "b" else 2 for name in self.arg_constraints]
+        single = [p[(0,) * (p.ndim - rank)] for p, rank in zip(self._parameters(), ranks, strict=True)]
         return self._distribution(*single).is_normalized
 
     def invariants(self) -> tuple[Array, ...]:
         """The parameters up to rotations of the matrices, on which the normalising constant depends."""
         return ()
 
-    def _ranks(self) -> list[int]:
-        return [1 if name == "b" else 2 for name in self.arg_constraints]
-
     @validate_sample
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:
         """Log density with respect to the uniform probability measure."""
         value = as_inexact(value)
-        self._check(value)
+        if value.shape[-2:] != self.event_shape:
+            n, p = self.event_shape
+            raise ValueError(
+                f"{type(self).__name__}: log_prob expects values of shape (..., {n}, {p}), found {value.shape}."
+            )
         parameters = self._parameters()
         if not self.is_normalized:
             parameters = tuple(noticed(type(self).__name__, x) for x in parameters)
         if not self.batch_shape:
             return self._distribution(*parameters).log_prob(value)
-        function = jnp.vectorize(
-            lambda x, *parameters: self._distribution(*parameters).log_prob(x),
-            signature=f"(n,p),{self._signature()}->()",
-        )
+        function = self._vectorized(lambda x, *of: self._distribution(*of).log_prob(x), "(n,p)", "()")
         return function(value, *parameters)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
@@ -106,23 +106,13 @@ class _OnStiefel(Distribution):
             return self._draw(self._distribution(*parameters), key, sample_shape)
         shape = (*sample_shape, *self.batch_shape)
         keys = jax.random.split(_typed(key), math.prod(shape)).reshape(shape)
-        function = jnp.vectorize(
-            lambda key, *parameters: self._draw(self._distribution(*parameters), key, ()),
-            signature=f"(),{self._signature()}->(n,p)",
-        )
+        function = self._vectorized(lambda key, *of: self._draw(self._distribution(*of), key, ()), "()", "(n,p)")
         return function(keys, *parameters)
 
     def _draw(self, distribution: Any, key: Any, shape: tuple[int, ...]) -> Array:
         if self.num_sweeps is None:
             return distribution.sample(_typed(key), shape)
         return distribution.gibbs_sample(_typed(key), shape, num_sweeps=self.num_sweeps)
-
-    def _check(self, value: Array) -> None:
-        if value.shape[-2:] != self.event_shape:
-            n, p = self.event_shape
-            raise ValueError(
-                f"{type(self).__name__}: log_prob expects values of shape (..., {n}, {p}), found {value.shape}."
-            )
 
 
 class StiefelUniform(_OnStiefel):
@@ -169,14 +159,7 @@ class MatrixLangevin(_OnStiefel):
 
     arg_constraints = {"f": constraints.real_matrix}  # noqa: RUF012
 
-    def __init__(
-        self,
-        f: Any,
-        *,
-        chart: Any = None,
-        num_sweeps: int | None = None,
-        validate_args: bool | None = None,
-    ):
+    def __init__(self, f: Any, *, chart: Any = None, num_sweeps: int | None = None, validate_args: bool | None = None):
         self.f = _array("MatrixLangevin: f", f, 2)
         distributions.MatrixLangevin(self.f[(0,) * (self.f.ndim - 2)])  # checks the shape of one of a batch
         super().__init__(self.f.shape, chart, num_sweeps, validate_args)

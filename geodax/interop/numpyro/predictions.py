@@ -122,7 +122,6 @@ def _labelled(predictions: xr.Dataset, given: Mapping[str, xr.DataArray]) -> xr.
 
 
 def _group(tree: Any, name: str) -> xr.Dataset | None:
-    """A group of a DataTree or an InferenceData."""
     try:
         group = tree[name]
     except (KeyError, TypeError, IndexError, AttributeError):

@@ -25,8 +25,6 @@ from geodax.interop.numpyro.distributions import _typed
 
 
 class _Redundant(Distribution):
-    """The auxiliary vector of a transform whose matrix has a given distribution."""
-
     pytree_data_fields = ("base_dist", "transform")
     arg_constraints = {}  # noqa: RUF012
 
@@ -39,24 +37,17 @@ class _Redundant(Distribution):
         return constraints.real_vector
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:
-        """Log density of the matrix plus the log volume."""
         matrix, log_volume = over_leading_axes(self.transform.forward_and_log_volume, 1)(value)
         return self.base_dist.log_prob(matrix) + log_volume
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draw the matrix and complete it to a vector."""
         key_matrix, key_rest = jax.random.split(_typed(key))
         matrices = jnp.asarray(self.base_dist.sample(key_matrix, sample_shape))
-        function: Callable = complete(self.transform)
         keys = jax.random.split(key_rest, math.prod(matrices.shape[:-2])).reshape(matrices.shape[:-2])
-        for _ in range(matrices.ndim - 2):
-            function = jax.vmap(function)
-        return function(keys, matrices)
+        return jnp.vectorize(complete(self.transform), signature="(),(n,p)->(k)")(keys, matrices)
 
 
 class _RedundantReparam(Reparam):
-    """Base class of the reparametrisers."""
-
     suffix: str
 
     def transform(self, n: int, p: int) -> AbstractTransform:

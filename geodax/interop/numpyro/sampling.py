@@ -28,23 +28,12 @@ from geodax.run.group_files import complete_store, labels_of
 from geodax.run.identity import plain_setting
 from geodax.run.store_layouts import dimension_names
 
-_RUN_OPTIONS = {
-    "thinning",
-    "store",
-    "checkpoint",
-    "checkpoint_seconds",
-    "devices",
-    "num_superchains",
-    "warm_start",
-    "chain_method",
-    "progress",
-}
+_RUN_OPTIONS = ["chain_method", "checkpoint", "checkpoint_seconds", "devices", "num_superchains", "progress", "store"]
+_RUN_OPTIONS += ["thinning", "warm_start"]
+_SitesOf = Callable[[PRNGKey, Mapping[str, Any]], Mapping[str, Any]]
 _BATCH_SIZE = 100  # draws whose log likelihoods are computed at once
 _SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {
-    "nuts": nuts,
-    "hmc": hmc,
-    "adjusted_mclmc": adjusted_mclmc,
-    "mclmc": mclmc,
+    sampler.__name__: sampler for sampler in (nuts, hmc, adjusted_mclmc, mclmc)
 }
 
 
@@ -120,10 +109,10 @@ def sample(
             f"such as gx.nuts, with its options in sampler_options, found {_checks.described(sampler)}."
         )
     _checks.arguments("sample", "model_args", model_args)
-    unknown = sorted(set(run_options) - _RUN_OPTIONS)
+    unknown = sorted(set(run_options) - set(_RUN_OPTIONS))
     if unknown:
         raise TypeError(
-            f"sample: unknown arguments {unknown}; the options of the run are {sorted(_RUN_OPTIONS)}, and those of the "
+            f"sample: unknown arguments {unknown}; the options of the run are {_RUN_OPTIONS}, and those of the "
             "sampler belong in sampler_options={...}, those of the model in model_kwargs={...}."
         )
     key_model, key_run = jax.random.split(as_key("sample", rng_key))
@@ -136,7 +125,8 @@ def sample(
         )
     recorded = jax.eval_shape(translated.constrain, translated.position)
     names = variable_names("sample", [*recorded, *translated.observed])
-    imputed = _imputed(model, model_args, model_kwargs, translated)
+    sites_of = _sites_of(model, model_args, model_kwargs, translated)
+    imputed = _imputed(sites_of, translated)
     observed = _observed(translated.observed, names, imputed)
 
     def record(position: dict[str, Any]) -> dict[str, Any]:
@@ -175,13 +165,13 @@ def sample(
         )
     except StartError as error:
         stack = start if init_values is not None else jax.tree.map(lambda x: x[None], translated.position)
-        found = _undefined(model, model_args, model_kwargs, translated, stack)
+        found = _undefined(sites_of, translated, stack)
         if not found:
             raise
         raise StartError(f"sample: {found}.") from error
     groups = {"posterior": tree["posterior"].to_dataset(), "observed_data": observed}
     if with_log_likelihood:
-        groups["log_likelihood"] = _log_likelihood(model, model_args, model_kwargs, translated, tree, names, imputed)
+        groups["log_likelihood"] = _log_likelihood(sites_of, translated, tree, names, imputed)
     named = with_axes("sample", groups, axes, dims, coords)
     groups = {name: data for name, data in named.items() if data.data_vars}
     complete_store(store, checkpoint, groups)
@@ -202,19 +192,24 @@ def _require_manifold(algorithm: Any, translated: GeodaxModel) -> None:
 
 
 def _like(names: Mapping[str, str], recorded: Mapping[str, Any]) -> xr.Dataset:
-    """A dataset with the axes of one draw of one chain."""
     arrays = {names[site]: np.broadcast_to(0.0, (1, 1, *like.shape)) for site, like in recorded.items()}
     return xr.Dataset({name: (dimension_names(name, x.ndim - 2), x) for name, x in arrays.items()})
 
 
-def _imputed(
-    model: Callable, args: tuple, kwargs: Mapping[str, Any] | None, translated: GeodaxModel
-) -> dict[str, np.ndarray]:
+def _sites_of(model: Callable, args: tuple, kwargs: Mapping[str, Any] | None, translated: GeodaxModel) -> _SitesOf:
+    def sites_of(key: PRNGKey, latent: Mapping[str, Any]) -> Mapping[str, Any]:
+        conditioned = substitute(model, data={**translated.fixed, **latent})
+        return trace(seed(conditioned, key)).get_trace(*args, **(kwargs or {}))
+
+    return sites_of
+
+
+def _imputed(sites_of: _SitesOf, translated: GeodaxModel) -> dict[str, np.ndarray]:
     """By observed site with such cells: which of its cells have values of latent sites, and so are no data."""
 
     def values(position: dict[str, Any]) -> dict[str, Any]:
         latent = {site: value for site, value in translated.constrain(position).items() if site in position}
-        sites = _sites(model, args, kwargs, translated, jax.random.key(0), latent)
+        sites = sites_of(jax.random.key(0), latent)
         return {site: sites[site]["value"] for site in translated.observed}
 
     if not dependent(values, translated.position):
@@ -233,33 +228,16 @@ def _observed(values: Mapping[str, Any], names: Mapping[str, str], imputed: Mapp
     return xr.Dataset(data)
 
 
-def _sites(
-    model: Callable,
-    args: tuple,
-    kwargs: Mapping[str, Any] | None,
-    translated: GeodaxModel,
-    key: PRNGKey,
-    latent: Mapping[str, Any],
-) -> Mapping[str, Any]:
-    conditioned = seed(substitute(model, data={**translated.fixed, **latent}), key)
-    return trace(conditioned).get_trace(*args, **(kwargs or {}))
-
-
-def _undefined(
-    model: Callable, args: tuple, kwargs: Mapping[str, Any] | None, translated: GeodaxModel, stack: Mapping[str, Any]
-) -> str:
+def _undefined(sites_of: _SitesOf, translated: GeodaxModel, stack: Mapping[str, Any]) -> str:
     """Name the observed sites whose log probability is not finite at the first such initial position, if any."""
 
     @jax.jit  # since NumPyro's own checks of concrete parameters would raise an error
     def looked_at(position: dict[str, Any]) -> dict[str, Any]:
         values = translated.constrain(position)
         latent = {site: values[site] for site in translated.position}
-        sites = _sites(model, args, kwargs, translated, jax.random.key(0), latent)
+        sites = sites_of(jax.random.key(0), latent)
         pairs = {name: (sites[name]["fn"], sites[name]["value"]) for name in translated.observed}
-        return {
-            name: (distribution.log_prob(value), distribution.support(value))
-            for name, (distribution, value) in pairs.items()
-        }
+        return {name: (fn.log_prob(value), fn.support(value)) for name, (fn, value) in pairs.items()}
 
     for chain in range(len(jax.tree.leaves(stack)[0])):
         with warnings.catch_warnings():
@@ -286,9 +264,7 @@ def _undefined(
 
 
 def _log_likelihood(
-    model: Callable,
-    args: tuple,
-    kwargs: Mapping[str, Any] | None,
+    sites_of: _SitesOf,
     translated: GeodaxModel,
     tree: xr.DataTree,
     names: Mapping[str, str],
@@ -297,7 +273,7 @@ def _log_likelihood(
     """Log likelihoods of the data; of a site with masked or imputed cells only the others, along one axis."""
 
     def of_draw(key: PRNGKey, latent: Mapping[str, Any]) -> dict[str, Any]:
-        sites = _sites(model, args, kwargs, translated, key, latent)
+        sites = sites_of(key, latent)
         found = {}
         for site in translated.observed:
             distribution, value = sites[site]["fn"], sites[site]["value"]

@@ -17,7 +17,7 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from geodax._types import Array, PyTree
-from geodax.run.programs import compiled
+from geodax.run.programs import compiled, on_leaves
 
 _LARGER = {"broadcast_in_dim", "iota"}  # operations whose results are larger than what they are made of
 _USUAL = {0.0, 0.5, 1.0, 2.0}  # numbers that formulas have
@@ -34,13 +34,7 @@ class Separated(NamedTuple):
 def separated(function: Callable[..., PyTree], *args: PyTree) -> Separated:
     """Separate a function of pytrees of arrays, for arguments like these, from the arrays that it holds."""
     leaves, structure = jax.tree.flatten(args)
-    result: list[Any] = []
-
-    def of_leaves(*leaves: Any) -> list[Any]:
-        values, of_values = jax.tree.flatten(function(*structure.unflatten(leaves)))
-        result.append(of_values)
-        return values
-
+    of_leaves, result = on_leaves(function, structure)
     traced = jax.make_jaxpr(of_leaves)(*leaves)
     flat = jax.make_jaxpr(lambda *leaves: _inlined(traced, leaves))(*leaves)
     first, rest, needed = _divided(flat.jaxpr)

@@ -14,7 +14,7 @@ from geodax._types import Array
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.sphere import Sphere
 from geodax.geometry.stiefel import Stiefel
-from geodax.interop.numpyro.constraints import _Stiefel
+from geodax.interop.numpyro.constraints import _Stiefel, event_support
 from geodax.interop.numpyro.distributions import _typed
 
 
@@ -24,13 +24,6 @@ def manifold_of(distribution: Any, stiefel_manifold: Stiefel) -> AbstractManifol
     if isinstance(support, _Stiefel):
         return stiefel_manifold
     return Sphere() if support is constraints.sphere or support is constraints.circular else None
-
-
-def event_support(distribution: Any) -> Any:
-    """The support of single events."""
-    support = distribution.support
-    is_independent = isinstance(support, type(constraints.independent(constraints.real, 1)))
-    return support.base_constraint if is_independent else support
 
 
 def coordinate(site: Any) -> Array:
@@ -49,11 +42,8 @@ def angle(point: Array) -> Array:
 
 def strategy_of(init_strategy: Any) -> Callable:
     """The user's strategy; on manifolds uniformly distributed points, on spheres means and medians of unit vectors."""
-    if not callable(init_strategy):
-        raise TypeError(
-            "to_geodax: init_strategy must be a function of NumPyro, such as numpyro.infer.init_to_median or "
-            f"init_to_value(values={{...}}), found {_checks.described(init_strategy)}."
-        )
+    kind = "a function of NumPyro, such as numpyro.infer.init_to_median or init_to_value(values={...})"
+    _checks.function("to_geodax", "init_strategy", init_strategy, kind)
     chosen: Any = init_strategy if isinstance(init_strategy, functools.partial) else init_strategy()
     function, options = getattr(chosen, "func", None), getattr(chosen, "keywords", {})
     known = (init_to_uniform, init_to_value, init_to_mean, init_to_median)

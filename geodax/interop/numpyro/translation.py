@@ -22,18 +22,19 @@ from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, potential_energy
 
-from geodax import _checks
+from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.constants import LeftOut, checked, left_out, require_constant
+from geodax.interop.numpyro.constraints import event_support
 from geodax.interop.numpyro.distributions import _typed, as_key
 from geodax.interop.numpyro.draws import axes_of
 from geodax.interop.numpyro.initial import initial_positions
 from geodax.interop.numpyro.masks import refuse_flat
 from geodax.interop.numpyro.separation import Separated, dependent, identity_of, reusable, separated
-from geodax.interop.numpyro.sites import angle, coordinate, event_support, manifold_of, strategy_of
+from geodax.interop.numpyro.sites import angle, coordinate, manifold_of, strategy_of
 from geodax.run.programs import compiled, reused
 from geodax.run.records import OfData
 
@@ -293,9 +294,7 @@ def _first_valid(draw: Callable, log_density: Callable, key: PRNGKey) -> Values:
 
     def attempt(number: Any) -> tuple[Values, Any]:
         position = draw(jax.random.fold_in(key, number))
-        value, gradient = jax.value_and_grad(log_density)(position)
-        leaves = jax.tree.leaves((value, gradient))
-        return position, jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+        return position, _tree.is_finite(jax.value_and_grad(log_density)(position))
 
     def is_open(carry: Any) -> Any:
         number, _, is_valid = carry
@@ -318,18 +317,23 @@ def _latent_sites(model_trace: Mapping[str, Any]) -> dict[str, Any]:
                 "...) instead."
             )
         if site["fn"].support.is_discrete:
-            _check_enumerable(name, site)
-            _require_plates(name, model_trace)
-            _require_funsor(name, site)
+            _require_enumerable(name, site, model_trace)
     return latent
 
 
-def _check_enumerable(name: str, site: Any) -> None:
+def _require_enumerable(name: str, site: Any, model_trace: Mapping[str, Any]) -> None:
     kind = type(site["fn"]).__name__
     if not site["fn"].has_enumerate_support or site["infer"].get("enumerate", "parallel") != "parallel":
         raise ValueError(
             f"to_geodax: the discrete latent site {name!r} ({kind}) cannot be enumerated. Gradients need continuous "
             "variables: sum over its values in the model, or condition on one."
+        )
+    _require_plates(name, model_trace)
+    if importlib.util.find_spec("funsor") is None:
+        raise ModuleNotFoundError(
+            f"to_geodax: the discrete latent site {name!r} ({kind}) can be summed over by NumPyro's enumeration, which "
+            "needs funsor: pip install funsor. Or sum over its values in the model yourself.",
+            name="funsor",
         )
 
 
@@ -349,16 +353,6 @@ def _require_plates(discrete: str, model_trace: Mapping[str, Any]) -> None:
                     f"axis, but axis {axis} of the site {name!r}, of length {batch[axis]}, has none. Put the site into "
                     "a plate, or declare the axis as one of its event: distribution.to_event(1)."
                 )
-
-
-def _require_funsor(name: str, site: Any) -> None:
-    if importlib.util.find_spec("funsor") is None:
-        kind = type(site["fn"]).__name__
-        raise ModuleNotFoundError(
-            f"to_geodax: the discrete latent site {name!r} ({kind}) can be summed over by NumPyro's enumeration, which "
-            "needs funsor: pip install funsor. Or sum over its values in the model yourself.",
-            name="funsor",
-        )
 
 
 def refuse_subsampling(owner: str, model_trace: Mapping[str, Any]) -> None:

@@ -212,7 +212,6 @@ def _numbers(owner: str, x: Any, what: str) -> Float[np.ndarray, "m n"]:
 
 
 def _num_axes(x: Any) -> int | None:
-    """Number of axes; None for ragged nested lists."""
     try:
         return x.ndim if hasattr(x, "ndim") else np.asarray(x).ndim
     except ValueError:

@@ -114,7 +114,6 @@ def log_density(data: NetworkPairs, link: Link, prior: EigenmodelPrior) -> LogDe
 
 
 def _log_likelihood(eta: Array, values: np.ndarray, is_observed: np.ndarray, link: Link) -> Scalar:
-    """The sum over the observed pairs."""
     if link == "log":
         terms = pair_log_likelihood(eta, jnp.asarray(values, eta.dtype), link)
         return jnp.sum(jnp.where(is_observed, terms, 0.0))

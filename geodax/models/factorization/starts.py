@@ -50,7 +50,6 @@ class SpectralStart:
 
 
 def _near(key: PRNGKey, frame: Float[np.ndarray, "n r"]) -> Float[np.ndarray, "n r"]:
-    """Perturb an orthonormal frame and return the nearest orthonormal frame."""
     noise = np.asarray(jax.random.normal(key, frame.shape)) / np.sqrt(len(frame))
     left, _, right = np.linalg.svd(frame + _JITTER * noise, full_matrices=False)
     return left @ right

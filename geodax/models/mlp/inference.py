@@ -215,7 +215,6 @@ def _network(
     rank: Any,
     key: PRNGKey,
 ) -> nn.MLP:
-    """One program for all layers, which the disk keeps."""
     return nn.MLP(
         in_features,
         out_features,

@@ -88,7 +88,6 @@ def find_powers(values: Float[np.ndarray, "rows columns"], weights: Float[np.nda
 
 
 def _log_likelihood(z: np.ndarray, w: np.ndarray, power: float) -> np.ndarray:
-    """Logarithm of the highest density of each column under a normal distribution of its transform."""
     y, total = _transformed(z, power), w.sum(axis=0)
     mean = (w * y).sum(axis=0) / total
     variance = (w * (y - mean) ** 2).sum(axis=0) / total

@@ -203,7 +203,6 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
             yield block if self._column is None else tuple(part[..., self._column] for part in block)
 
     def _distribution(self, *parameters: np.ndarray) -> Any:
-        """Distributions of targets in their units, from parameters of the network."""
         found = self._unstandardised(*parameters)
         return log_normal(found) if self._likelihood_of_fit == "log-normal" else found
 
@@ -274,7 +273,6 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
         }
 
     def _likelihood(self) -> nn.AbstractLikelihood:
-        """The likelihood in standardised units."""
         if isinstance(self.likelihood, nn.CustomLikelihood):
             return self.likelihood
         noise, name = self.noise, self.likelihood

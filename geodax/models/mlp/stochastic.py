@@ -270,7 +270,6 @@ def held_out_training(
 
 
 def _held_out(rng_key: PRNGKey, num_data: int, groups: np.ndarray | None) -> np.ndarray:
-    """Mask of the examples held out from training."""
     generator = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))  # a draw of JAX would be compiled
     number = round(_HELD_OUT * num_data)
     if groups is not None:

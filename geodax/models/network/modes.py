@@ -131,8 +131,6 @@ def starting_point(
 
 
 class _Climber:
-    """Expectation maximisation, with its compiled functions."""
-
     def __init__(
         self, data: NetworkCounts, num_states: int, rank: int, prior: NetworkPrior, generator: np.random.Generator
     ):

@@ -124,7 +124,6 @@ class BayesianPCA(
         return self._take(posterior)
 
     def _count(self, standardised: Float[np.ndarray, "rows n"]) -> tuple[int, HeldOutCells | None]:
-        """The number of components; if it is to be chosen, with the comparison, and at least one."""
         if self.n_components != "auto":
             return int(self.n_components), None
         held_out = held_out_cells(standardised)
@@ -284,7 +283,6 @@ class BayesianPCA(
 
     @property
     def _n_features_out(self) -> int:
-        """Number of scores per row, for scikit-learn's feature names."""
         return len(self.components_)
 
     def _validated(self, X: Any, *, reset: bool) -> Float[np.ndarray, "rows n"]:

@@ -120,7 +120,6 @@ def _part(data: Float[np.ndarray, "rows n"], generator: np.random.Generator) -> 
 
 
 def _fits(train: Float[np.ndarray, "rows n"], most: int, has_missing: bool) -> Iterator[_Fit]:
-    """Point estimates with 0, 1, 2, ... components."""
     if has_missing:
         return _fits_by_em(train, most)
     mean = train.mean(axis=0)

@@ -197,6 +197,6 @@ def share_of_mean(decay: float, count: Array) -> Array:
 
 def require_real(owner: str, position: Position) -> None:
     """Raise TypeError if a leaf is complex."""
-    for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
+    for name, leaf in _tree.named_leaves(position):
         if jnp.iscomplexobj(leaf):
             raise TypeError(f"{owner}: {name} is complex; metrics act on real arrays. Use its real and imaginary part.")

@@ -53,8 +53,6 @@ def check_metric(metric: AbstractMetric, position: Position, rng_key: PRNGKey | 
 
 
 def _errors(metric: AbstractMetric, state: PyTree, x: Position) -> dict[str, Scalar]:
-    """The relative error of each law."""
-
     def potential(x: Position) -> Array:
         vector = flattened(x)
         return 0.5 * vector @ vector + jnp.sum(jnp.sin(vector)) * jnp.sum(jnp.cos(vector))

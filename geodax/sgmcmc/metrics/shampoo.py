@@ -285,7 +285,6 @@ def _block_shape(size: int, largest: int) -> tuple[int, int]:
 
 
 def _to_blocks(leaf: Array, largest: int) -> Array:
-    """Reshape a leaf to (rows, columns, n, p), padded with zeros."""
     matrix = leaf.reshape(leaf.shape[0], -1) if leaf.ndim > 1 else leaf.reshape(-1, 1)
     (rows, n), (columns, p) = (_block_shape(size, largest) for size in matrix.shape)
     fill = (rows * n - matrix.shape[0], columns * p - matrix.shape[1])
