@@ -46,7 +46,6 @@ OF_CCA = {
     "check_estimators_dtypes": _GROUPS,
     "check_dtype_object": _GROUPS,
     "check_pipeline_consistency": _COLUMNS,
-    "check_estimators_nan_inf": _COLUMNS,
     "check_estimators_pickle": _COLUMNS,
     "check_f_contiguous_array_estimator": _COLUMNS,
     "check_transformer_data_not_an_array": _COLUMNS,
@@ -101,7 +100,7 @@ class WideCCA(HierarchicalCCA):
         return super().score(X)
 
     def _views(self, X, *, reset):
-        X = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=3 if reset else 1)
+        X = validate_data(self, X, reset=reset, dtype=float, ensure_all_finite="allow-nan", ensure_min_samples=3 if reset else 1)
         first = X[:, :2] if X.shape[1] > 1 else np.hstack([X, np.sin(3 * X)])
         return split_views("WideCCA", [first, np.cos(2 * first)], None)
 

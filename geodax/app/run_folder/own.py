@@ -100,13 +100,8 @@ def remove(run: Path, is_meant: Callable[[str], bool]) -> None:
     ``is_meant`` says whether to remove a name directly in the run folder, with everything below it.
     """
     for path in contents(run).own:
-        if not is_meant(path.relative_to(run).parts[0]):
-            continue
-        if path.is_dir():
-            with contextlib.suppress(OSError):  # not empty
-                path.rmdir()
-        else:
-            path.unlink()
+        if is_meant(path.relative_to(run).parts[0]):
+            _delete(path)
 
 
 def require_no_links(run: Path) -> None:
@@ -169,3 +164,11 @@ def _is_beginning(out: Path, found: Contents) -> bool:
 def _listed(paths: tuple[Path, ...]) -> str:
     further = f" and {len(paths) - _SHOWN} more" * (len(paths) > _SHOWN)
     return ", ".join(f"{path}{'/' * (path.is_dir() and not path.is_symlink())}" for path in paths[:_SHOWN]) + further
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        with contextlib.suppress(OSError):  # not empty
+            path.rmdir()
+    else:
+        path.unlink()
