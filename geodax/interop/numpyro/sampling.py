@@ -28,8 +28,17 @@ from geodax.run.group_files import complete_store, labels_of
 from geodax.run.identity import plain_setting
 from geodax.run.store_layouts import dimension_names
 
-_RUN_OPTIONS = ["chain_method", "checkpoint", "checkpoint_seconds", "devices", "num_superchains", "progress", "store"]
-_RUN_OPTIONS += ["thinning", "warm_start"]
+_RUN_OPTIONS = {
+    "thinning",
+    "store",
+    "checkpoint",
+    "checkpoint_seconds",
+    "devices",
+    "num_superchains",
+    "warm_start",
+    "chain_method",
+    "progress",
+}
 _SitesOf = Callable[[PRNGKey, Mapping[str, Any]], Mapping[str, Any]]
 _BATCH_SIZE = 100  # draws whose log likelihoods are computed at once
 _SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {
@@ -109,10 +118,10 @@ def sample(
             f"such as gx.nuts, with its options in sampler_options, found {_checks.described(sampler)}."
         )
     _checks.arguments("sample", "model_args", model_args)
-    unknown = sorted(set(run_options) - set(_RUN_OPTIONS))
+    unknown = sorted(set(run_options) - _RUN_OPTIONS)
     if unknown:
         raise TypeError(
-            f"sample: unknown arguments {unknown}; the options of the run are {_RUN_OPTIONS}, and those of the "
+            f"sample: unknown arguments {unknown}; the options of the run are {sorted(_RUN_OPTIONS)}, and those of the "
             "sampler belong in sampler_options={...}, those of the model in model_kwargs={...}."
         )
     key_model, key_run = jax.random.split(as_key("sample", rng_key))
