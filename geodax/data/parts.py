@@ -226,8 +226,7 @@ def gathered_again(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _has_checkpoint(program: Any) -> bool:
-    if isinstance(program, ClosedJaxpr):
-        return _has_checkpoint(program.jaxpr)
+    program = program.jaxpr if isinstance(program, ClosedJaxpr) else program  # since JAX 0.12 one class
     if not isinstance(program, Jaxpr):
         return False
     inner = jax.tree.leaves([e.params for e in program.eqns], is_leaf=lambda x: isinstance(x, ClosedJaxpr | Jaxpr))
