@@ -38,7 +38,7 @@ SAMPLERS = {
     "geodax nuts, embedded geodesic": lambda t, o: geodax_chain(
         t, o.draws, o.warmup, metric="embedded", flow="geodesic"
     ),
-    "geodax nuts, Cayley, target 0.8": lambda t, o: geodax_chain(t, o.draws, o.warmup, target_acceptance_rate=0.8),
+    "geodax nuts, Cayley, target 0.65": lambda t, o: geodax_chain(t, o.draws, o.warmup, target_acceptance_rate=0.65),
     "geodax hmc, length from 16 chains": lambda t, o: geodax_hmc_chain(t, o.draws, o.warmup),
     "geodax adjusted_mclmc, length from 16 chains": lambda t, o: geodax_hmc_chain(
         t, o.draws, o.warmup, make=gx.adjusted_mclmc

@@ -11,11 +11,8 @@ import numpy as np
 from geodax import _checks
 from geodax._types import SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.kernels import exact_algorithm
 from geodax.mcmc.trajectories import Integrator, dynamic_trajectory
-
-_TARGET, _TARGET_ON_FRAMES = 0.8, 0.7
 
 
 def nuts(
@@ -25,7 +22,7 @@ def nuts(
     step_size: float | None = None,
     max_num_doublings: int | np.integer = 10,
     mass_matrix: str | None = None,
-    target_acceptance_rate: float | None = None,
+    target_acceptance_rate: float = 0.8,
 ) -> SamplingAlgorithm:
     """No-U-turn sampler.
 
@@ -41,8 +38,7 @@ def nuts(
             ``"low_rank"`` (the 32 directions that deviate most from the diagonal, :math:`O(d)` work), both from draws
             and gradients. None is ``"low_rank"``, or ``"diagonal"`` for more than 10,000 entries. A leaf on another
             manifold has a single scale. With a given ``step_size`` nothing is learned.
-        target_acceptance_rate: Target of the warm-up. None is 0.8, and 0.7 on a single ``Stiefel``, where that
-            gives more effective draws a gradient. Raise it to 0.9 or 0.95 if there are divergences.
+        target_acceptance_rate: Target of the warm-up; raise it to 0.9 or 0.95 if there are divergences.
 
     Returns:
         The algorithm, for :func:`geodax.sample` or for manual use through ``init`` and ``step``.
@@ -52,8 +48,6 @@ def nuts(
         TypeError: For arguments of the wrong type.
     """
     max_num_doublings = _checks.whole("nuts", "max_num_doublings", max_num_doublings, most=20)
-    if target_acceptance_rate is None:
-        target_acceptance_rate = _TARGET_ON_FRAMES if isinstance(manifold, Stiefel) else _TARGET
     if step_size is not None:
         step_size = _checks.number("nuts", "step_size", step_size, above=0.0)
 
