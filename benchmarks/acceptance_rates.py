@@ -1,8 +1,8 @@
 """Effective draws a gradient of nuts on manifolds for several target acceptance rates, relative to the target 0.8.
 
 The densities are those of benchmarks/stiefel.py at seven sizes, once as they are and once ten times as concentrated, von Mises-Fisher
-densities on spheres, and the posteriors of BayesianPCA for tables of scikit-learn. Four chains, 500 iterations of warm-up, 1,000 draws,
-the mean over two seeds. Nothing is timed, so other work beside it does no harm.
+densities on spheres, the posteriors of BayesianPCA for tables of scikit-learn, and those of Eigenmodel for simulated networks. Four
+chains, 500 iterations of warm-up, 1,000 draws, the mean over two seeds. Nothing is timed, so other work beside it does no harm.
 
     python benchmarks/acceptance_rates.py
 
@@ -24,7 +24,7 @@ from _versions import installed
 import geodax as gx
 from geodax.diagnostics.alignment import invariant_draws
 from geodax.diagnostics.findings import ess
-from geodax.models import BayesianPCA
+from geodax.models import BayesianPCA, Eigenmodel
 
 RESULTS = Path(__file__).parent / "results"
 TARGETS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.9)
@@ -46,12 +46,19 @@ def run(logdensity: Callable, manifold, like, target: float, seed: int) -> dict[
 
 
 def fit(table: np.ndarray, num_components: int, target: float, seed: int) -> dict[str, float]:
-    """The same of a posterior of BayesianPCA, with components up to their signs."""
+    """The same of a posterior of BayesianPCA, with components up to their signs; squares of scales have their ranks."""
     model = BayesianPCA(num_components, target_acceptance_rate=target, random_state=seed, **OPTIONS).fit(table)
     draws = {name: np.asarray(values) for name, values in model.posterior_["posterior"].data_vars.items()}
     components = invariant_draws(draws.pop("components"), name="components", up_to="signs")
-    entries = [*draws.values(), *components.values()]
-    return per_gradient(model.posterior_["sample_stats"], {"entries": entries, "squares": [x**2 for x in entries]})
+    return per_gradient(model.posterior_["sample_stats"], {"entries": [*draws.values(), *components.values()]})
+
+
+def fit_network(matrix: np.ndarray, rank: int, link: str, target: float, seed: int) -> dict[str, float]:
+    """The same of the eigenvalues and the intercept of Eigenmodel."""
+    model = Eigenmodel(rank, link=link, target_acceptance_rate=target, random_state=seed, **OPTIONS).fit(matrix)
+    draws = model.posterior_["posterior"]
+    entries = [np.asarray(draws[name]) for name in ("eigenvalues", "intercept")]
+    return per_gradient(model.posterior_["sample_stats"], {"entries": entries})
 
 
 def per_gradient(stats, quantities: dict[str, list[np.ndarray]]) -> dict[str, float]:
@@ -83,6 +90,21 @@ def densities() -> Iterator[tuple[str, str, Callable[[float, int], dict[str, flo
     for name, num_components in TABLES:
         table = getattr(sklearn.datasets, f"load_{name}")().data
         yield "BayesianPCA", name, partial(fit, table[:, table.std(0) > 0], num_components)
+    for name, rank, link, log_rates in networks():
+        generator = np.random.default_rng(0)
+        drawn = np.triu(generator.poisson(np.exp(log_rates)), 1)
+        matrix = drawn + drawn.T
+        yield "Eigenmodel", name, partial(fit_network, matrix if link == "log" else np.minimum(matrix, 1), rank, link)
+
+
+def networks() -> Iterator[tuple[str, int, str, np.ndarray]]:
+    """Name, rank and link of a model, and logarithms of the expected counts of edges."""
+    blocks = np.repeat(np.eye(4), 12, axis=0)
+    yield "four blocks, probit", 3, "probit", np.log(0.08 + 0.6 * blocks @ blocks.T)
+    axes = np.linalg.qr(np.random.default_rng(1).standard_normal((40, 2)))[0]
+    similarity = axes @ np.diag([40.0, -25.0]) @ axes.T
+    yield "40 nodes, logit", 2, "logit", similarity - 1.0
+    yield "40 nodes, counts", 2, "log", similarity
 
 
 def main() -> None:

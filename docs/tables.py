@@ -707,6 +707,7 @@ def acceptance_rates(facts: dict) -> list[str]:
         f"{kind} ({number}), {quantity}": [cell(kind, quantity, target) for target in targets]
         for kind, number in numbers.items()
         for quantity in quantities
+        if all(quantity in row for row in facts["rows"] if row["kind"] == kind)
     }
     return grid("densities, quantity", [f"target {target:g}" for target in targets], rows)
 

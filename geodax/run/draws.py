@@ -5,6 +5,7 @@ and the checksums of the full chunks. A process killed at any moment therefore l
 that is lost or replaced later is detected.
 """
 
+import abc
 import dataclasses
 import math
 import shutil
@@ -31,21 +32,34 @@ _SPARE_BYTES = 256 << 10
 _SPARE_DRAWS = 1000
 
 
-class DrawStore:
-    """Storage for the draws of a run: groups of named arrays (chain, draw, ...). The base class stores nothing."""
+class DrawStore(abc.ABC):
+    """Storage for the draws of a run: groups of named arrays (chain, draw, ...)."""
 
+    @abc.abstractmethod
     def write(self, start: int, groups: Mapping[str, Mapping[str, Any]]) -> None:
         """Write draws from index ``start``, overwriting earlier ones."""
 
+    @abc.abstractmethod
     def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
         """The first ``num_draws`` draws: arrays, or variables that read from disk on access."""
-        return {group: {} for group in zarr_files.GROUPS}
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
         """Store facts about the finished run with the draws, unless the returned tree alone has them."""
+        del attributes
 
     def add(self, groups: Mapping[str, xr.Dataset]) -> None:
-        """Store further groups of the finished run, after its facts."""
+        """Store further groups of the finished run, after its facts, likewise."""
+        del groups
+
+
+class ElsewhereDraws(DrawStore):
+    """Draws that another process stores."""
+
+    def write(self, start: int, groups: Mapping[str, Mapping[str, Any]]) -> None:
+        del start, groups
+
+    def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
+        return {group: {} for group in zarr_files.GROUPS}
 
 
 class MemoryDraws(DrawStore):

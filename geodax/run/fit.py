@@ -279,8 +279,9 @@ def fit(
         del first  # memory
         if run.iteration < num_steps and not is_exhausted(run.carry, run.iteration, window, patience):
             closing = compiled(close, run.carry, keys, held_out, number, number, donate_argnums=(0,))
-            known = (keys, held_out, window, patience, fit_at, cause)
-            chunks = StepChunks(run, load, feed.longest, advancing, closing, *known)
+            chunks = StepChunks(
+                run, load, feed.longest, advancing, closing, keys, held_out, window, patience, fit_at, cause
+            )
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
     return fit_at(run.carry, run.iteration, run.iteration < num_steps)
 

@@ -211,8 +211,10 @@ def _options_for(
     functions = cost.get("transcendentals", 0.0)
     has_few = functions < _FEW_FUNCTIONS
     does_little = cost.get("bytes accessed", 0.0) * passes < _LITTLE
-    emitters = (_EMITTERS, False, has_few or functions * passes < _FEW_IN_ALL)
-    for option, value, pays in (emitters, (_EFFORT, "0", has_few and does_little)):
+    for option, value, pays in (
+        (_EMITTERS, False, has_few or functions * passes < _FEW_IN_ALL),
+        (_EFFORT, "0", has_few and does_little),
+    ):
         if pays and option not in os.environ.get("XLA_FLAGS", "") and _knows(option, value):
             options[option] = value
     return options

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from geodax.data.parts import axes_of
 from geodax.run import hosts
-from geodax.run.draws import DrawStore, MemoryDraws, Shapes, ZarrDraws
+from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, Shapes, ZarrDraws
 from geodax.run.sharding import CHAIN_AXIS
 from geodax.run.split import Split
 
@@ -102,7 +102,7 @@ def draws_of(
     known = (path, shapes, num_chains, num_draws)
     first = hosts.first_does(lambda: ZarrDraws(*known, num_kept=num_kept, is_own=is_own, parts=parts), "keep draws")
     if split is None:
-        return DrawStore() if first is None else first  # the first of several processes stores them
+        return ElsewhereDraws() if first is None else first
     draws = ZarrDraws.joined(path, num_kept) if first is None else first
     for name, layout in draws.layouts.items():
         for index in range(layout.num_parts):

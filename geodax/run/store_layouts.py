@@ -1,5 +1,6 @@
 """Layouts of the variables of a draw store: their shapes, chunks and the files of these."""
 
+import abc
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -10,24 +11,24 @@ import numpy as np
 from geodax.run.store_record import CHECKSUM_BYTES
 
 
-class Chunked:
+class Chunked(abc.ABC):
     """The layout of an array in chunks: :class:`Layout`, or a whole array of :mod:`geodax.run.group_files`."""
 
     dtype: np.dtype
 
     @property
+    @abc.abstractmethod
     def chunk_shape(self) -> tuple[int, ...]:
         """The shape of a chunk."""
-        raise NotImplementedError
 
     @property
     def chunk_bytes(self) -> int:
         """The size of the file of a chunk."""
         return math.prod(self.chunk_shape) * self.dtype.itemsize + CHECKSUM_BYTES
 
+    @abc.abstractmethod
     def file(self, index: int) -> str:
         """The file of a chunk, relative to the folder of the store."""
-        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,6 +24,6 @@ class EigenmodelOptions:
     num_warmup: int = 1000
     num_samples: int = 1000
     num_chains: int = 4
-    target_acceptance_rate: float = 0.7
+    target_acceptance_rate: float = 0.8
     eigenvalue_scale: float = 1.0
     intercept_scale: float = 10.0
