@@ -11,9 +11,9 @@ import scipy.special
 import scipy.stats
 
 import geodax as gx
-from geodax.geometry import directions
-from geodax.geometry.hypergeometric import log_0f1, log_0f1_pair, mean_resultant_length
-from geodax.geometry.rejection import first_accepted
+from geodax.geometry.distributions import directions
+from geodax.geometry.distributions.hypergeometric import log_0f1, log_0f1_pair, mean_resultant_length
+from geodax.geometry.distributions.rejection import first_accepted
 from tests.marks import slow
 from tests.suites.references import by_quadrature, givens_frames, haar_frames, orthogonal_frames
 

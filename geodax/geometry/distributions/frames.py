@@ -5,9 +5,14 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.geometry.directions import draw_fisher_bingham, excess_of_envelope, off, propose_von_mises_fisher
+from geodax.geometry.distributions.directions import (
+    draw_fisher_bingham,
+    excess_of_envelope,
+    off,
+    propose_von_mises_fisher,
+)
+from geodax.geometry.distributions.rejection import MAX_PROPOSALS, Proposal, first_accepted
 from geodax.geometry.linalg import newton_schulz
-from geodax.geometry.rejection import MAX_PROPOSALS, Proposal, first_accepted
 
 
 def propose_langevin(f: Float[Array, "n q"], basis: Float[Array, "n k"], freedom: int) -> Proposal:

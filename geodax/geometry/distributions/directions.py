@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey, Scalar
+from geodax.geometry.distributions.rejection import Proposal, first_accepted
 from geodax.geometry.linalg import polar_factor
-from geodax.geometry.rejection import Proposal, first_accepted
 
 
 def off(basis: Float[Array, "n k"], z: Float[Array, "n"]) -> Float[Array, "n"]:
