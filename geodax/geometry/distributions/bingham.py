@@ -17,11 +17,12 @@ from geodax.geometry.distributions.rejection import AbstractRejection, Proposal
 class BinghamVonMisesFisher(AbstractRejection):
     r"""The matrix Bingham-von Mises-Fisher distribution, :math:`\exp(\mathrm{tr}(f^T x) + \sum_j b_j x_j^T a x_j)`.
 
-    ``log_prob`` leaves the constant out. ``sample`` is exact: for one column at any concentration, with a
-    Bingham envelope; for more it accepts proposals of :class:`MatrixLangevin` (Hoff 2009, section 3.2), which works if
-    the spread of the eigenvalues of ``a`` times ``b`` is moderate. A sweep of ``gibbs_sample`` draws every column given the others (Hoff 2009, section 3.3, with
-    exact draws instead of a Markov step), then rotates random pairs of columns in their planes. The rotations are
-    needed for square matrices, in which each column is determined by the others up to sign.
+    ``log_prob`` leaves the constant out. ``sample`` is exact: for one column at any concentration, with a Bingham
+    envelope; for more it accepts proposals of :class:`MatrixLangevin` (Hoff 2009, section 3.2), which works if the
+    spread of the eigenvalues of ``a`` times ``b`` is moderate. A sweep of ``gibbs_sample`` draws every column given
+    the others (Hoff 2009, section 3.3, with exact draws instead of a Markov step), then rotates random pairs of columns
+    in their planes. The rotations are needed for square matrices, in which each column is determined by the others up
+    to sign.
 
     Args:
         f: Real n x p matrix, ``n >= p``.
