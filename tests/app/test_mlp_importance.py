@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from geodax.app.mlp import importance
-from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.importance import partial_dependence, permutation_importance, with_some_draws
+from geodax.app.mlp.labelled import LabelledTable
 from geodax.app.mlp.results import _of_counts, answer, judged_rows, results
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
 

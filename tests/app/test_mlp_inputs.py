@@ -8,8 +8,8 @@ import pytest
 
 from geodax.app.families import FAMILIES, run_kind
 from geodax.app.mlp.about import write_data
-from geodax.app.mlp.files import load_labelled, save_labelled
 from geodax.app.mlp.inputs import OTHER, found_levels, indicators, parts_of_dates, waves
+from geodax.app.mlp.labelled import load_labelled, save_labelled
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.mlp.results import judged_rows
 from geodax.app.report.html import Report

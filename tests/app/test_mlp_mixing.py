@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from geodax.app.families import run_kind
-from geodax.app.mlp.files import LabelledTable
+from geodax.app.mlp.labelled import LabelledTable
 from geodax.app.mlp.mixing import judged_by_predictions
 from geodax.diagnostics.findings import check
 from geodax.models import BayesianMLPRegressor

@@ -16,7 +16,7 @@ import pytest
 from geodax.app import main
 from geodax.app.cca.files import read_grouped
 from geodax.app.families import FAMILIES, run_kind
-from geodax.app.mlp.files import load_labelled, save_labelled
+from geodax.app.mlp.labelled import load_labelled, save_labelled
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.run_folder import actions as folder
 from geodax.app.run_folder.actions import fit_run, predict_run, report_run

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from geodax import nn
-from geodax.app.mlp.files import LabelledTable
+from geodax.app.mlp.labelled import LabelledTable
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded
 from geodax.data.errors import counted

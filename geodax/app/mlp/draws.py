@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from geodax.app.mlp.files import LabelledTable
+from geodax.app.mlp.labelled import LabelledTable
 from geodax.models.unit_network.functions import anchors
 from geodax.run.blocks import is_still
 

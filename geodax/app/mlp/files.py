@@ -1,17 +1,16 @@
 """Reads rows with inputs and a target from a user's file."""
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from geodax.app.mlp import inputs as encoding
 from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
+from geodax.app.mlp.labelled import LabelledTable
 from geodax.app.mlp.targets import class_counts, classes, numbers
-from geodax.app.run_folder.files import kept_arrays, save_arrays
-from geodax.app.tables.assembly import OnMissing, missing_counts, some_of
+from geodax.app.tables.assembly import OnMissing, some_of
 from geodax.app.tables.chosen_rows import about_copies, about_held_out, choose_held_out, groups_of, times_of, weights_of
 from geodax.app.tables.codes import codes
 from geodax.app.tables.columns import SEVERAL_UNITS
@@ -22,89 +21,71 @@ from geodax.data.errors import TableError, counted, listed
 from geodax.models.mlp.weights import whole_groups
 
 _LEAST_ROWS = 4
-_TEXTS = ("names", "notes")
 
 
-@dataclasses.dataclass(frozen=True)
-class LabelledTable:
-    """Rows of a table whose target is known.
+class _Roles(NamedTuple):
+    """What the columns are for, by the options; empty names are unused.
 
     Attributes:
-        inputs: Rows x columns, NaN where a cell is missing: numbers, then a sine and a cosine for each entry of
-            ``dates``, then one 0/1 column for each entry of ``categories``.
-        targets: Numbers, or names of classes; of several targets rows x targets.
-        names: Names of the columns of ``inputs``.
-        categories: Columns of the file and their categories.
-        dates: Columns of dates and the periods in which their place is an input.
-        days: Columns of dates.
-        is_as_written: Whether classes and categories are named by :func:`geodax.app.tables.names.as_names`; in runs of
-            earlier versions numeric classes are named by their values.
-        target: Name of the target; of several, their names with commas.
-        is_test: Which rows are held out.
-        weights: Weights of the rows; empty if all are 1.
-        several: Names of the targets if there are several.
-        groups: Group of each row, from 0, if groups are held out together; else empty.
-        calibrates: Whether each fitted row calibrates conformal predictions, of a series in time; else empty.
-        notes: Decisions made while reading the data.
+        inputs: Columns to read as inputs; None for all others that vary.
+        are_classes: Whether the targets are names.
     """
 
-    inputs: np.ndarray
+    targets: tuple[str, ...]
+    inputs: tuple[str, ...] | None
+    categories: tuple[str, ...]
+    drop: tuple[str, ...]
+    weights: str
+    groups: str
+    time: str
+    are_classes: bool
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Columns that are no inputs, but for a time."""
+        return (*self.targets, *filter(None, (self.weights, self.groups)), *self.drop)
+
+    def option_of(self, name: str) -> str:
+        """Return the option that names a column."""
+        named = {self.weights: "--weights", self.groups: "--groups", self.time: "--time"}
+        return (named | dict.fromkeys(self.targets, "--target")).get(name, "--drop")
+
+    def as_text(self, there: Sequence[str]) -> list[str]:
+        """Choose the columns to read as text."""
+        named = (*(self.targets if self.are_classes else ()), *filter(None, [self.groups]))
+        return [*self.categories, *(name for name in named if name in there)]
+
+    def needed(self, there: Sequence[str]) -> list[str]:
+        """Choose the columns whose cells must be right."""
+        named = there if self.inputs is None else (*self.inputs, *self.others, *filter(None, [self.time]))
+        return [name for name in named if name not in self.drop or name == self.time]
+
+
+class _Rows(NamedTuple):
+    """What belongs to the rows whose target is known, without the inputs.
+
+    Attributes:
+        is_known: Which rows of the table these are: those with all targets and a positive weight.
+        notes: How many rows are left out.
+    """
+
+    is_known: np.ndarray
     targets: np.ndarray
-    names: tuple[str, ...]
-    target: str
-    is_test: np.ndarray
+    weights: np.ndarray
+    groups: np.ndarray | None
+    times: np.ndarray | None
     notes: tuple[str, ...]
-    categories: tuple[tuple[str, str], ...] = ()
-    dates: tuple[tuple[str, str], ...] = ()
-    is_as_written: bool = True
-    days: tuple[str, ...] = ()
-    weights: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
-    several: tuple[str, ...] = ()
-    groups: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, int))
-    calibrates: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
 
-    @property
-    def target_names(self) -> tuple[str, ...]:
-        """Names of the targets."""
-        return self.several or (self.target,)
 
-    def for_target(self, number: int) -> "LabelledTable":
-        """Return the table with one of several targets."""
-        return dataclasses.replace(self, targets=self.targets[:, number], target=self.several[number], several=())
+class _Inputs(NamedTuple):
+    """The inputs of the rows, with the names and the notes of a `LabelledTable`."""
 
-    @property
-    def train_weights(self) -> np.ndarray | None:
-        """Weights of the fitted rows, or None."""
-        return self.weights[~self.is_test] if len(self.weights) else None
-
-    @property
-    def train_groups(self) -> np.ndarray | None:
-        """Groups of the fitted rows, or None."""
-        return self.groups[~self.is_test] if len(self.groups) else None
-
-    @property
-    def train(self) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of the fitted rows."""
-        return self.inputs[~self.is_test], self.targets[~self.is_test]
-
-    @property
-    def test(self) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of the held-out rows."""
-        return self.inputs[self.is_test], self.targets[self.is_test]
-
-    @property
-    def numbers(self) -> list[str]:
-        """The file's numeric columns."""
-        return list(self.names[: len(self.names) - len(self.categories) - 2 * len(self.dates)])
-
-    @property
-    def sources(self) -> list[str]:
-        """The file's column of each input."""
-        return [*self.numbers, *(name for name, _ in self.dates for _ in "sc"), *(name for name, _ in self.categories)]
-
-    def missing(self, inputs: np.ndarray) -> dict[str, int]:
-        """Count the missing cells of rows by column of the file, without those that have none."""
-        return missing_counts(self.sources, inputs)
+    values: np.ndarray
+    names: tuple[str, ...]
+    categories: Pairs
+    dates: Pairs
+    days: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def read_labelled(
@@ -130,140 +111,45 @@ def read_labelled(
     together, with ``time`` the latest, else the seed chooses them. Raises TableError if columns cannot be found or have
     the wrong contents.
     """
-    wished = tuple(dict.fromkeys([target] if isinstance(target, str) else target))
-    others = (*wished, *filter(None, (weights, groups)))  # no inputs
-    of_rows = {"--weights": weights, "--groups": groups, "--time": "" if time in drop else time}
-    _check_options(path, wished, categories, drop, of_rows, test_fraction)
-    if time and groups:
-        raise TableError(f"{path}: --time and --groups hold out different rows. Use one of them.")
-    categories = tuple(dict.fromkeys(categories))
-    wanted = None if columns is None else tuple(n for n in columns if n not in (*others, *categories, *drop))
-    if wanted == () and not categories:
-        what = "the target" if len(wished) == 1 else "targets"
-        raise TableError(f"{path}: --columns includes only {what}. Add columns to predict it from.")
-
-    def as_text(there: Sequence[str]) -> list[str]:
-        named = (*(wished if are_classes else ()), *filter(None, [groups]))
-        return [*categories, *(name for name in named if name in there)]
-
-    def needed(there: Sequence[str]) -> list[str]:
-        named = there if wanted is None else (*wanted, *others, *filter(None, [time]))
-        return [name for name in named if name not in drop or name == time]
-
-    advice = {"others": "use --categories NAME or --drop NAME", "leave_out": "use --drop", "may_be_text": True}
-    table = read_table(path, columns=wanted, text=as_text, needed=needed, **advice, **dialect.options())
-    for name in (*others, *drop, *filter(None, [time])):
-        if name not in table.file_columns:
-            option = {
-                weights: "--weights",
-                groups: "--groups",
-                time: "--time",
-                **dict.fromkeys(wished, "--target"),
-            }.get(name, "--drop")
-            raise no_column(path, name, table.file_columns, f"Use {option} with one of")
-    total = len(table.values)
-    if total < _LEAST_ROWS:
-        raise TableError(f"{path} has {counted(total, 'row')}. A fit needs at least {_LEAST_ROWS}.")
-    each = [classes(path, table, name, dialect) if are_classes else numbers(path, table, name) for name in wished]
-    targets = each[0] if len(wished) == 1 else np.column_stack(each)
-    is_known = np.all([values != "" if are_classes else ~np.isnan(values) for values in each], axis=0)
-    num_unknown, weight = int(np.sum(~is_known)), np.zeros(0)
-    if weights:
-        weight = weights_of(path, table, weights)
-        is_known &= weight > 0
-        weight = weight[is_known]
-    targets = targets[is_known]
-    if len(targets) < _LEAST_ROWS:
-        raise TableError(
-            f"{path}: {len(targets)} of {total} rows have a value of the target {listed(wished)}. At least "
-            f"{_LEAST_ROWS} are needed."
-        )
-    group = np.unique(groups_of(path, table, groups, dialect)[is_known], return_inverse=True)[1] if groups else None
-    moments = times_of(path, table, time)[is_known] if time else None
-    together = group if moments is None else moments
-    is_test = choose_held_out(targets, together, are_classes, test_fraction, seed, are_times=bool(time))
+    targets = tuple(dict.fromkeys([target] if isinstance(target, str) else target))
+    no_inputs = {*targets, *filter(None, (weights, groups)), *categories, *drop}
+    named = None if columns is None else tuple(name for name in columns if name not in no_inputs)
+    roles = _Roles(targets, named, tuple(dict.fromkeys(categories)), drop, weights, groups, time, are_classes)
+    _check_options(path, roles, test_fraction)
+    table = _read(path, roles, dialect)
+    rows = _rows(path, table, roles, dialect)
+    together = rows.groups if rows.times is None else rows.times
+    is_test = choose_held_out(rows.targets, together, are_classes, test_fraction, seed, are_times=bool(time))
+    inputs = _inputs(path, table, roles, rows.is_known, ~is_test, dialect)
     calibrates = np.zeros(0, bool)
-    if moments is not None and calibration_fraction > 0:
+    if rows.times is not None and calibration_fraction > 0:
         number = round(min(calibration_fraction, 1) * np.sum(~is_test))
-        calibrates = whole_groups(moments[~is_test], max(number, 1))
-    others = (*others, *drop)
-    pairs, cells, left_out = _categories(path, table, wanted, others, categories, is_known, dialect)
-    chosen = [name for name in table.names if name not in others]
-    inputs = match_columns(table, chosen).values[is_known]
-    empty = np.asarray(np.isnan(inputs[~is_test]).all(axis=0))
-    left_out |= {name: "no value in the fitted rows" for name, is_empty in zip(chosen, empty, strict=True) if is_empty}
-    chosen = [name for name in chosen if name not in left_out]
-    inputs = inputs[:, ~empty]
-    if not chosen and not pairs:
-        found = "; ".join(f"{name!r}: {why}" for name, why in list(table.dropped.items())[:6] if name not in wished)
-        raise TableError(
-            f"{path}: expected a numeric column that varies besides the target {listed(wished)}, found "
-            f"{found or 'none'}. Text columns can be inputs with --categories NAME."
-        )
-    days = {name: inputs[:, chosen.index(name)] for name in table.dates if name in chosen}
-    parts = encoding.parts_of_dates(days)
-    count = len(inputs)
-    inputs = np.hstack([inputs, encoding.waves(days, parts, count), encoding.indicators(cells, pairs, count)])
-    notes = _notes_on_columns(table, others, pairs, parts, left_out, wanted is None)
-    notes += [_about_codes(name, *found) for name, found in codes(chosen, inputs[:, : len(chosen)]).items()]
-    if are_classes:
-        notes.append(class_counts(targets))
-    if num_unknown:
-        notes.append(f"{num_unknown:,} of {total:,} rows have no {' or no '.join(map(repr, wished))} and are left out.")
-    if weights:
-        if num_without := total - num_unknown - count:
-            notes.append(f"{counted(num_without, 'row')} of weight 0 {'is' if num_without == 1 else 'are'} left out.")
-        ends = f"{weight.min():g} to {weight.max():g}"
-        notes.append(f"The fit and the scores weight rows by {weights!r} ({ends}).")
-    names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))
-    dated = tuple(name for name in table.days if name in days)
-    notes += about_held_out(is_test, group, groups, time, dated)
-    notes += about_copies(inputs, targets, is_test)
+        calibrates = whole_groups(rows.times[~is_test], max(number, 1))
+    notes = (
+        *inputs.notes,
+        *rows.notes,
+        *about_held_out(is_test, rows.groups, groups, time, inputs.days),
+        *about_copies(inputs.values, rows.targets, is_test),
+    )
     return LabelledTable(
-        *(inputs, targets, names, ", ".join(wished), is_test, tuple(notes), tuple(pairs), tuple(parts)),
-        days=dated,
-        weights=weight,
-        several=wished if len(wished) > 1 else (),
-        groups=np.zeros(0, int) if group is None else group,
+        inputs=inputs.values,
+        targets=rows.targets,
+        names=inputs.names,
+        target=", ".join(targets),
+        is_test=is_test,
+        notes=notes,
+        categories=tuple(inputs.categories),
+        dates=tuple(inputs.dates),
+        days=inputs.days,
+        weights=rows.weights,
+        several=targets if len(targets) > 1 else (),
+        groups=np.zeros(0, int) if rows.groups is None else rows.groups,
         calibrates=calibrates,
     )
 
 
-def save_labelled(path: Path, data: LabelledTable) -> None:
-    """Keep the rows as plain arrays."""
-    save_arrays(path, **dataclasses.asdict(data))
-
-
-def load_labelled(path: Path) -> LabelledTable:
-    """Read what :func:`save_labelled` kept; StorageError if it is damaged."""
-    with kept_arrays(path) as file:
-        later = [name for name in ("days", "several") if name in file]  # an earlier version has none
-        texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in (*_TEXTS, *later)}
-        arrays = {name: file[name] for name in ("inputs", "targets", "is_test")}
-        pairs: dict[str, Any] = {
-            name: tuple((str(a), str(b)) for a, b in (file[name].tolist() if name in file else []))
-            for name in ("categories", "dates")  # an earlier version has none
-        }
-        return LabelledTable(
-            **arrays,
-            **texts,
-            **pairs,
-            target=str(file["target"]),
-            is_as_written="is_as_written" in file and bool(file["is_as_written"]),
-            weights=file["weights"] if "weights" in file else np.zeros(0),
-            groups=file["groups"] if "calibrates" in file else np.zeros(0, int),  # earlier fits knew none
-            calibrates=file["calibrates"] if "calibrates" in file else np.zeros(0, bool),
-        )
-
-
-def _check_options(
-    path: Path,
-    targets: Sequence[str],
-    categories: Sequence[str],
-    drop: Sequence[str],
-    of_rows: Mapping[str, str],
-    test_fraction: float,
-) -> None:
+def _check_options(path: Path, roles: _Roles, test_fraction: float) -> None:
+    targets, categories, drop = roles.targets, roles.categories, roles.drop
     if not any(targets):
         raise TableError(f"{path}: expected the column to predict. Use --target NAME.")
     if not 0 <= test_fraction < 1:
@@ -271,6 +157,8 @@ def _check_options(
     for option, names in (("--categories", categories), ("--drop", drop)):
         if both := [name for name in targets if name in names]:
             raise TableError(f"{path}: {option} includes the target {both[0]!r}, which cannot be an input.")
+    # a column of times may be dropped from the inputs
+    of_rows = {"--weights": roles.weights, "--groups": roles.groups, "--time": "" if roles.time in drop else roles.time}
     for option, name in of_rows.items():
         if name and (name in (*targets, *categories, *drop) or list(of_rows.values()).count(name) > 1):
             raise TableError(
@@ -280,21 +168,107 @@ def _check_options(
     both = [name for name in drop if name in categories]
     if both:
         raise TableError(f"{path}: --categories and --drop both include {both[0]!r}. Remove it from one of them.")
+    if roles.time and roles.groups:
+        raise TableError(f"{path}: --time and --groups hold out different rows. Use one of them.")
+    if roles.inputs == () and not categories:
+        what = "the target" if len(targets) == 1 else "targets"
+        raise TableError(f"{path}: --columns includes only {what}. Add columns to predict it from.")
+
+
+def _read(path: Path, roles: _Roles, dialect: Dialect) -> Table:
+    """Read all columns, and check that those of the options are there."""
+    table = read_table(
+        path,
+        columns=roles.inputs,
+        text=roles.as_text,
+        needed=roles.needed,
+        others="use --categories NAME or --drop NAME",
+        leave_out="use --drop",
+        may_be_text=True,
+        **dialect.options(),
+    )
+    for name in (*roles.others, *filter(None, [roles.time])):
+        if name not in table.file_columns:
+            raise no_column(path, name, table.file_columns, f"Use {roles.option_of(name)} with one of")
+    if len(table.values) < _LEAST_ROWS:
+        raise TableError(f"{path} has {counted(len(table.values), 'row')}. A fit needs at least {_LEAST_ROWS}.")
+    return table
+
+
+def _rows(path: Path, table: Table, roles: _Roles, dialect: Dialect) -> _Rows:
+    """Choose the rows with a target and a weight, and read their targets, weights, groups and times."""
+    names, total, notes = roles.targets, len(table.values), []
+    each = [classes(path, table, n, dialect) if roles.are_classes else numbers(path, table, n) for n in names]
+    is_known = np.all([values != "" if roles.are_classes else ~np.isnan(values) for values in each], axis=0)
+    if num_unknown := int(np.sum(~is_known)):
+        notes.append(f"{num_unknown:,} of {total:,} rows have no {' or no '.join(map(repr, names))} and are left out.")
+    weights = np.zeros(0)
+    if roles.weights:
+        weights = weights_of(path, table, roles.weights)
+        if num_without := int(np.sum(is_known & (weights == 0))):
+            notes.append(f"{counted(num_without, 'row')} of weight 0 {'is' if num_without == 1 else 'are'} left out.")
+        is_known &= weights > 0
+        weights = weights[is_known]
+    targets = (each[0] if len(names) == 1 else np.column_stack(each))[is_known]
+    if len(targets) < _LEAST_ROWS:
+        raise TableError(
+            f"{path}: {len(targets)} of {total} rows have a value of the target {listed(names)}. At least "
+            f"{_LEAST_ROWS} are needed."
+        )
+    groups = times = None
+    if roles.groups:
+        groups = np.unique(groups_of(path, table, roles.groups, dialect)[is_known], return_inverse=True)[1]
+    if roles.time:
+        times = times_of(path, table, roles.time)[is_known]
+    if roles.are_classes:
+        notes.insert(0, class_counts(targets))
+    if roles.weights:
+        ends = f"{weights.min():g} to {weights.max():g}"
+        notes.append(f"The fit and the scores weight rows by {roles.weights!r} ({ends}).")
+    return _Rows(is_known, targets, weights, groups, times, tuple(notes))
+
+
+def _inputs(
+    path: Path, table: Table, roles: _Roles, is_known: np.ndarray, is_fitted: np.ndarray, dialect: Dialect
+) -> _Inputs:
+    """Read the inputs of the known rows: numbers, places of dates in their periods, and categories."""
+    pairs, cells, left_out = _categories(path, table, roles, is_known, dialect)
+    chosen = [name for name in table.names if name not in roles.others]
+    values = match_columns(table, chosen).values[is_known]
+    empty = np.asarray(np.isnan(values[is_fitted]).all(axis=0))
+    left_out |= {name: "no value in the fitted rows" for name, is_empty in zip(chosen, empty, strict=True) if is_empty}
+    chosen = [name for name in chosen if name not in left_out]
+    values = values[:, ~empty]
+    if not chosen and not pairs:
+        found = "; ".join(
+            f"{name!r}: {why}" for name, why in list(table.dropped.items())[:6] if name not in roles.targets
+        )
+        raise TableError(
+            f"{path}: expected a numeric column that varies besides the target {listed(roles.targets)}, found "
+            f"{found or 'none'}. Text columns can be inputs with --categories NAME."
+        )
+    days = {name: values[:, chosen.index(name)] for name in table.dates if name in chosen}
+    parts = encoding.parts_of_dates(days)
+    notes = _notes_on_columns(table, roles.others, pairs, parts, left_out, roles.inputs is None)
+    notes += [_about_codes(name, *found) for name, found in codes(chosen, values).items()]
+    return _Inputs(
+        np.hstack([values, encoding.waves(days, parts, len(values)), encoding.indicators(cells, pairs, len(values))]),
+        (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs)),
+        pairs,
+        parts,
+        tuple(name for name in table.days if name in days),
+        tuple(notes),
+    )
 
 
 def _categories(
-    path: Path,
-    table: Table,
-    wanted: Sequence[str] | None,
-    others: Sequence[str],
-    asked: Sequence[str],
-    is_known: np.ndarray,
-    dialect: Dialect,
+    path: Path, table: Table, roles: _Roles, is_known: np.ndarray, dialect: Dialect
 ) -> tuple[list[tuple[str, str]], dict[str, np.ndarray], dict[str, str]]:
     """Choose the categorical inputs: their categories, their cells, and why text columns are left out."""
+    wanted, asked = roles.inputs, roles.categories
     pairs, cells, left_out = [], {}, {}
     for name in table.file_columns:
-        is_text = name in table.text and name not in others and (wanted is None or name in wanted)
+        is_text = name in table.text and name not in roles.others and (wanted is None or name in wanted)
         if name not in asked and not is_text:
             continue
         labels = as_names(table.text[name], dialect)[is_known]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from geodax.app.mlp.files import LabelledTable
+from geodax.app.mlp.labelled import LabelledTable
 from geodax.app.mlp.results import Judged
 from geodax.models.missing import NUM_DRAWS
 from geodax.predict import held_out

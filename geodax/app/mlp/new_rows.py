@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from geodax.app.mlp import inputs as encoding
-from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.inputs import OTHER, levels_of
+from geodax.app.mlp.labelled import LabelledTable
 from geodax.app.mlp.targets import LEFT_OUT, observed_classes
 from geodax.app.tables.assembly import OnMissing, missing_by_column
 from geodax.app.tables.dialect import FOUND, Dialect

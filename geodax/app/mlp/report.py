@@ -10,8 +10,8 @@ from geodax.app.family import statistics
 from geodax.app.mlp import figures
 from geodax.app.mlp.about import write_data, write_model
 from geodax.app.mlp.draws import identified_draws, point_estimates
-from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.importance import Importance, partial_dependence, permutation_importance
+from geodax.app.mlp.labelled import LabelledTable
 from geodax.app.mlp.results import NETWORK, Judged, Results, answer, each_target, results
 from geodax.app.report import plots
 from geodax.app.report.calibration import reliability_plot

@@ -9,7 +9,7 @@ from scipy import stats
 from sklearn.linear_model import BayesianRidge, LogisticRegression, PoissonRegressor
 
 from geodax._normal import Normal
-from geodax.app.mlp.files import LabelledTable
+from geodax.app.mlp.labelled import LabelledTable
 from geodax.app.report import scored
 from geodax.data.errors import counted
 from geodax.models.mlp.regressor import COUNTS

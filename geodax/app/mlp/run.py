@@ -10,7 +10,8 @@ import numpy as np
 
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.mlp.draws import identified_draws, point_estimates
-from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, save_labelled
+from geodax.app.mlp.files import read_labelled
+from geodax.app.mlp.labelled import LabelledTable, load_labelled, save_labelled
 from geodax.app.mlp.mixing import about_ensemble, judged_by_predictions
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.mlp.results import each_target, results

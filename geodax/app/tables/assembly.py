@@ -141,45 +141,10 @@ def assemble(
     imposed: str = "",
 ) -> Table:
     """Choose the columns a model can use and note what was left out."""
+    _check_requested(path, read, asked)
     columns, as_text = asked.columns, asked.text
-    wanted = set(columns or ())
-    names = [c.name for c in read]
-    by_name = {c.name: c for c in read}
-    for name in (*(columns or ()), *as_text):
-        if name not in by_name:
-            raise no_column(path, name, names)
-        c = by_name[name]
-        if c.numbers is None and name not in as_text and not c.is_mistake and not asked.may_be_text:
-            raise TableError(f"{path}: column {name!r} is {c.reason}")
-    slips = [c.reason for c in read if c.is_mistake and c.name in asked.needed and c.name not in as_text]
-    if slips:
-        cell, missing = "Correct the cell", "count it as missing with --missing"
-        ways = f"{cell}, {missing}, or {asked.others}" if asked.others else f"{cell}, or {missing}"
-        raise TableError(f"{path}, {slips[0]}. {ways}")
-    dropped: dict[str, str] = {}
-    kept: dict[str, np.ndarray] = {}
-    aside: dict[str, np.ndarray] = {}
-    for c in read:
-        x = c.numbers
-        if x is None:
-            dropped[c.name] = c.reason
-            continue
-        seen = x[~np.isnan(x)]
-        state = ""
-        if not len(seen):
-            state = "all cells are missing"
-        elif len(x) > 1 and np.all(seen == seen[0]):
-            state = f"constant, always {seen[0]:g}"
-        elif columns is None and not keep_constant and has_header and _is_index(c.name, x):
-            state = "without a name; it counts the rows"
-        if columns is not None and c.name not in wanted:
-            dropped[c.name], aside[c.name] = "not asked for", x
-        elif state and columns is None and not keep_constant:
-            dropped[c.name], aside[c.name] = state, x
-        else:
-            kept[c.name] = x
-            if state and columns is not None:
-                notes.append(f"Column {c.name!r} was requested and is kept: {state}.")
+    kept, aside, dropped = _sorted_out(read, asked, has_header, keep_constant)
+    notes += [f"Column {name!r} was requested and is kept: {state}." for name, (_, state) in kept.items() if state]
     order = list(kept) if columns is None else [name for name in columns if name in kept]
     if not order and not as_text and not (asked.may_be_text and any(c.numbers is None for c in read)):
         found = "; ".join(f"{name!r}: {why}" for name, why in list(dropped.items())[:6])
@@ -189,10 +154,9 @@ def assemble(
             f"use --delimiter{'' if imposed else _COMMA}"
         )
     num_rows = len(lines) if lines else len(read[0].text if read[0].numbers is None else read[0].numbers)
-    values = stacked([kept[name] for name in order], num_rows)
+    values = stacked([kept[name][0] for name in order], num_rows)
     text = {c.name: c.text for c in read if c.numbers is None and (c.name in as_text or not c.is_mistake)}
-    forms = [f"{c.name!r} ({c.form})" for c in read if c.form and c.name in order]
-    if forms:
+    if forms := [f"{c.name!r} ({c.form})" for c in read if c.form and c.name in order]:
         notes.append(f"Read as numbers: {some_of(forms)}.")
     dates = tuple(c.name for c in read if c.form in (DATES, TIMES))
     _remark(order, values, dropped, dates, notes, asked.leave_out)
@@ -206,9 +170,60 @@ def assemble(
         notes=tuple(notes),
         has_header=has_header,
         set_aside=aside,
-        file_columns=tuple(names),
+        file_columns=tuple(c.name for c in read),
         dates=dates,
     )
+
+
+def _check_requested(path: Path, read: list[Column], asked: Asked) -> None:
+    """Check that the requested columns are there, and that those that count are numbers."""
+    by_name = {c.name: c for c in read}
+    for name in (*(asked.columns or ()), *asked.text):
+        if name not in by_name:
+            raise no_column(path, name, list(by_name))
+        c = by_name[name]
+        if c.numbers is None and name not in asked.text and not c.is_mistake and not asked.may_be_text:
+            raise TableError(f"{path}: column {name!r} is {c.reason}")
+    slips = [c.reason for c in read if c.is_mistake and c.name in asked.needed and c.name not in asked.text]
+    if slips:
+        cell, missing = "Correct the cell", "count it as missing with --missing"
+        ways = f"{cell}, {missing}, or {asked.others}" if asked.others else f"{cell}, or {missing}"
+        raise TableError(f"{path}, {slips[0]}. {ways}")
+
+
+def _sorted_out(
+    read: list[Column], asked: Asked, has_header: bool, keep_constant: bool
+) -> tuple[dict[str, tuple[np.ndarray, str]], dict[str, np.ndarray], dict[str, str]]:
+    """Divide the columns.
+
+    Returns those to keep, with what a default choice would leave them out for; the numbers of those left out; and the
+    reason for each left out.
+    """
+    requested = set(asked.columns or ())
+    kept, aside, dropped = {}, {}, {}
+    for c in read:
+        if c.numbers is None:
+            dropped[c.name] = c.reason
+            continue
+        is_default = asked.columns is None and not keep_constant
+        state = _uninformative(c.numbers)
+        if not state and is_default and has_header and _is_index(c.name, c.numbers):
+            state = "without a name; it counts the rows"
+        if asked.columns is not None and c.name not in requested:
+            dropped[c.name], aside[c.name] = "not asked for", c.numbers
+        elif state and is_default:
+            dropped[c.name], aside[c.name] = state, c.numbers
+        else:
+            kept[c.name] = c.numbers, state if asked.columns is not None else ""
+    return kept, aside, dropped
+
+
+def _uninformative(x: np.ndarray) -> str:
+    """Say why a column has no information, or return an empty string."""
+    seen = x[~np.isnan(x)]
+    if not len(seen):
+        return "all cells are missing"
+    return f"constant, always {seen[0]:g}" if len(x) > 1 and np.all(seen == seen[0]) else ""
 
 
 def stacked(columns: list[np.ndarray], num_rows: int) -> np.ndarray:

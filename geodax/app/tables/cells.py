@@ -1,7 +1,7 @@
 """Parses the cells of a text table: numbers with pandas, text unchanged, and detects the separators in numbers."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,14 @@ _LEADING_ZERO = re.compile(r"0[0-9]+")
 WITH_COMMA = {"decimal comma", "decimal comma with groups"}
 UNUSUAL = {*WITH_COMMA, "comma?", "comma groups"}
 _OF_THE_FIT = "numbers of the fitted table have a decimal {!r}"
+
+
+class Seen(NamedTuple):
+    """A number of the table, with its place."""
+
+    row: int
+    cell: str
+    column: str
 
 
 class Parsed(NamedTuple):
@@ -138,19 +146,7 @@ def read_columns(
         parsed = parse(file, layout, lines, missing, said.decimal or ".", as_text)
     else:
         counting = [j for j, name in enumerate(names) if name in needed and j not in as_text]
-        head = {j: as_cells(row[j] if j < len(row) else "" for row in layout.head) for j in counting}
-        seen = signs({names[j]: cells for j, cells in head.items()}, missing)
-        is_comma = WITH_COMMA & seen.keys() or (earlier.decimal == "," and "decimal point" not in seen)
-        guess = "," if is_comma else "."
-        parsed = parse(file, layout, lines, missing, guess, as_text)
-        found = head | {j: cells for j, cells in parsed.texts.items() if j in head}
-        seen = signs({names[j]: cells for j, cells in found.items()}, missing) if parsed.texts else seen
-        unclear = not WITH_COMMA & seen.keys() if is_comma else "decimal point" not in seen and UNUSUAL & seen.keys()
-        with_signs = {j for j, has in zip(parsed.places, parsed.has_points, strict=True) if has and j in head}
-        if unclear and with_signs:  # also look below the first rows
-            below = parse(file, layout, lines, missing, guess, as_text | with_signs).texts
-            found |= {j: below[j] for j in with_signs}
-            seen = signs({names[j]: cells for j, cells in found.items()}, missing)
+        parsed, seen, guess = _parse_and_classify(file, layout, lines, missing, as_text, counting, earlier)
         separators, shown = decide_separators(
             file.path, seen, parsed.lines, layout.delimiter, notes, others=others, earlier=earlier
         )
@@ -170,9 +166,42 @@ def read_columns(
     return [columns[j] for j in range(len(names))], parsed.lines.tolist(), separators, shown
 
 
-def signs(columns: Mapping[str, Cells], missing: Iterable[str]) -> dict[str, tuple[int, str, str]]:
-    """Classify the numbers in mostly numeric columns; each class has the row, cell and column of its first number."""
-    seen: dict[str, tuple[int, str, str]] = {}
+def _parse_and_classify(
+    file: TextFile,
+    layout: Layout,
+    lines: np.ndarray,
+    missing: Sequence[str],
+    as_text: Collection[int],
+    counting: Sequence[int],
+    earlier: Separators,
+) -> tuple[Parsed, dict[str, Seen], str]:
+    """Read a text with the decimal separator of its first rows, and classify the numbers of the columns that count.
+
+    Returns the cells, the classes of :func:`signs`, and the separator.
+    """
+
+    def classes(columns: Mapping[int, Cells]) -> dict[str, Seen]:
+        return signs({layout.names[j]: cells for j, cells in columns.items()}, missing)
+
+    found = {j: as_cells(row[j] if j < len(row) else "" for row in layout.head) for j in counting}
+    seen = classes(found)
+    is_comma = WITH_COMMA & seen.keys() or (earlier.decimal == "," and "decimal point" not in seen)
+    guess = "," if is_comma else "."
+    parsed = parse(file, layout, lines, missing, guess, as_text)
+    if parsed.texts:
+        found |= {j: cells for j, cells in parsed.texts.items() if j in found}
+        seen = classes(found)
+    unclear = not WITH_COMMA & seen.keys() if is_comma else "decimal point" not in seen and UNUSUAL & seen.keys()
+    with_signs = {j for j, has in zip(parsed.places, parsed.has_points, strict=True) if has and j in found}
+    if unclear and with_signs:  # also look below the first rows
+        below = parse(file, layout, lines, missing, guess, {*as_text, *with_signs}).texts
+        seen = classes(found | {j: below[j] for j in with_signs})
+    return parsed, seen, guess
+
+
+def signs(columns: Mapping[str, Cells], missing: Iterable[str]) -> dict[str, Seen]:
+    """Classify the numbers in mostly numeric columns; each class has its first number."""
+    seen: dict[str, Seen] = {}
     holes = set(missing)
     for name, (distinct, codes, unit) in columns.items():
         counts = np.bincount(codes, minlength=len(distinct))
@@ -184,13 +213,13 @@ def signs(columns: Mapping[str, Cells], missing: Iterable[str]) -> dict[str, tup
                 if unit in CURRENCIES:  # amounts of money have no three decimals
                     kind = {"point?": "decimal comma with groups", "comma?": "comma groups"}.get(kind, kind)
                 if kind not in seen:
-                    seen[kind] = (int(np.argmax(codes == k)), distinct[k], name)
+                    seen[kind] = Seen(int(np.argmax(codes == k)), distinct[k], name)
     return seen
 
 
 def decide_separators(
     path: Path,
-    seen: Mapping[str, tuple[int, str, str]],
+    seen: Mapping[str, Seen],
     lines: np.ndarray,
     delimiter: str,
     notes: list[str],
@@ -207,8 +236,7 @@ def decide_separators(
     """
 
     def where(kind: str) -> str:
-        row, cell, name = seen[kind]
-        return f"{cell!r} (line {lines[row]}, column {name!r})"
+        return f"{seen[kind].cell!r} (line {lines[seen[kind].row]}, column {seen[kind].column!r})"
 
     german = next((k for k in ("decimal comma", "decimal comma with groups") if k in seen), None)
     english = next((k for k in ("comma groups", "decimal point") if k in seen), None)
@@ -217,28 +245,8 @@ def decide_separators(
             f"{path}: {where(german)} has a decimal comma, but {where(english)} has not. Write all numbers the same "
             f"way{f', or {others}' if others else ''}"
         )
-    # programs with decimal commas rarely separate cells by commas
-    are_groups_of_fit = earlier == Separators(",", ".") and delimiter != ","
-    are_groups = "decimal comma with groups" in seen or are_groups_of_fit
     if german or (earlier.decimal == "," and not english and seen.keys() & {"comma?", "point?"}):
-        if "point?" in seen and not are_groups:
-            why = f"numbers have decimal commas, such as {where(german)}" if german else _OF_THE_FIT.format(",")
-            raise TableError(
-                f"{path}: {why}, so the point in {where('point?')} is ambiguous. Use --decimal , if it "
-                "separates thousands"
-                + (", or write a comma" if german else ", or --decimal . if it is a decimal point")
-            )
-        unlike = f", unlike those of the fit: {_OF_THE_FIT.format('.')}" if earlier.decimal == "." else ""
-        first = german or ("comma?" if "comma?" in seen else "")
-        like = ", as in the fit" if first and not german else ""
-        such = f", such as {where(first)}" if first else ""
-        group = ""
-        if "point?" in seen and "decimal comma with groups" not in seen:
-            value = seen["point?"][1].replace(".", "")
-            group = f"; {where('point?')} was read as {value}, as in the fit"
-        notes.append(f"Numbers were read with a decimal comma{like}{such}{unlike}{group}.")
-        shown = Separators(",", "." if "decimal comma with groups" in seen else None) if german else NOTHING_SHOWN
-        return Separators(",", "."), shown
+        return _decimal_commas(path, seen, where, german, delimiter, earlier, notes)
     if english and earlier.decimal == ",":
         notes.append(
             f"Numbers were read with a decimal point, such as {where(english)}, unlike those of the fit: "
@@ -254,3 +262,35 @@ def decide_separators(
     if "comma?" in seen:
         raise TableError(f"{path}: the comma in {where('comma?')} is ambiguous. Use --decimal , or --thousands ,")
     return POINT, POINT if english else NOTHING_SHOWN
+
+
+def _decimal_commas(
+    path: Path,
+    seen: Mapping[str, Seen],
+    where: Callable[[str], str],
+    shown_by: str | None,
+    delimiter: str,
+    earlier: Separators,
+    notes: list[str],
+) -> tuple[Separators, Separators]:
+    """Read numbers with decimal commas: the class ``shown_by`` shows them, or else those of the fit have them."""
+    has_groups = "decimal comma with groups" in seen
+    # programs with decimal commas rarely separate cells by commas
+    are_groups_of_fit = earlier == Separators(",", ".") and delimiter != ","
+    if "point?" in seen and not has_groups and not are_groups_of_fit:
+        why = f"numbers have decimal commas, such as {where(shown_by)}" if shown_by else _OF_THE_FIT.format(",")
+        raise TableError(
+            f"{path}: {why}, so the point in {where('point?')} is ambiguous. Use --decimal , if it "
+            "separates thousands" + (", or write a comma" if shown_by else ", or --decimal . if it is a decimal point")
+        )
+    unlike = f", unlike those of the fit: {_OF_THE_FIT.format('.')}" if earlier.decimal == "." else ""
+    first = shown_by or ("comma?" if "comma?" in seen else "")
+    like = ", as in the fit" if first and not shown_by else ""
+    such = f", such as {where(first)}" if first else ""
+    group = ""
+    if "point?" in seen and not has_groups:
+        value = seen["point?"].cell.replace(".", "")
+        group = f"; {where('point?')} was read as {value}, as in the fit"
+    notes.append(f"Numbers were read with a decimal comma{like}{such}{unlike}{group}.")
+    shown = Separators(",", "." if has_groups else None) if shown_by else NOTHING_SHOWN
+    return Separators(",", "."), shown
