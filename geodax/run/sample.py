@@ -7,7 +7,7 @@ iterations. Compiled code does none of this.
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax.sharding import Mesh
 
 from geodax import _checks
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
@@ -24,6 +25,7 @@ from geodax.data.minibatches import Batches, Stream
 from geodax.run import hosts
 from geodax.run.advance import MANY_CHAINS, Sampler, bound, build_advance, chain_method_of, description_of, steps_of
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of
+from geodax.run.draws import DrawStore
 from geodax.run.driver import Checkpoints, drive
 from geodax.run.failures import cause_of
 from geodax.run.feeding import loader_of, make_feed, warn_unless_repeatable
@@ -157,23 +159,7 @@ def sample(
     chain_method = chain_method_of(chain_method, algorithm, num_chains)
     rng_key = _checks.random_key("sample", rng_key)
     adapt, is_joint = _adaptation(algorithm, num_chains)
-    if adapt is not None and num_warmup == 0 and warm_start is None:
-        raise ValueError(
-            f"sample: this sampler trains or tunes its step size during warm-up, but {argument('num_warmup')} is 0; "
-            "500 to 1,000 is usual"
-            + in_python(
-                ("; or give the warm_start of an earlier run" if description_of(algorithm).adapted else "")
-                + "; or construct the sampler with a step_size, and without training"
-            )
-            + "."
-        )
-    num_waiting = description_of(algorithm).num_waiting
-    if num_waiting > num_warmup:
-        raise ValueError(
-            f"sample: this sampler rests while its metric learns, for metric_warmup={num_waiting} iterations, but the "
-            f"warm-up has {argument('num_warmup', num_warmup)}, so that draws would repeat the start. Give "
-            f"at least {num_waiting}."
-        )
+    _check_warmup(algorithm, adapt is not None and warm_start is None, num_warmup)
     keep = _whole if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
     check_step(algorithm, feed is not None)
@@ -252,10 +238,7 @@ def sample(
         draws = draws_of(store, shapes, num_chains, num_samples, run.num_draws, split, is_own=is_own)
         if run.iteration < run.num_iterations:
             report = stack.enter_context(reporting(progress))
-            row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())
-            # XLA drops an axis of length 1, and that program may round differently
-            most = min(_LONGEST_BUFFER, max(num_samples, 2))
-            buffer_length = int(np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, most))
+            buffer_length = _buffer_length(shapes, num_chains, num_samples)
 
             def advance(args: PyTree, *rest: Any) -> Any:
                 return build_advance(
@@ -295,15 +278,50 @@ def sample(
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
         tree = result_of(run, draws, shapes, num_chains)
         if adapted:
-            fields = {name: on_hosts(getattr(run.carry[0], name), mesh) for name in adapted}
-            learned = as_dataset(adapted_values(SimpleNamespace(**fields), adapted))
-            hosts.first_does(lambda: draws.add({GROUP: learned}), "keep what warm-up has learned")
-            tree[GROUP] = xr.DataTree(learned)
+            _keep_adaptation(tree, draws, run.carry[0], adapted, mesh)
         return tree
 
 
 def _whole(position: Position) -> Position:
     return position
+
+
+def _check_warmup(algorithm: Sampler, is_needed: bool, num_warmup: int) -> None:
+    facts = description_of(algorithm)
+    if is_needed and num_warmup == 0:
+        raise ValueError(
+            f"sample: this sampler trains or tunes its step size during warm-up, but {argument('num_warmup')} is 0; "
+            "500 to 1,000 is usual"
+            + in_python(
+                ("; or give the warm_start of an earlier run" if facts.adapted else "")
+                + "; or construct the sampler with a step_size, and without training"
+            )
+            + "."
+        )
+    if facts.num_waiting > num_warmup:
+        raise ValueError(
+            f"sample: this sampler rests while its metric learns, for metric_warmup={facts.num_waiting} iterations, "
+            f"but the warm-up has {argument('num_warmup', num_warmup)}, so that draws would repeat the start. Give "
+            f"at least {facts.num_waiting}."
+        )
+
+
+def _buffer_length(shapes: Mapping[str, Mapping[str, tuple]], num_chains: int, num_samples: int) -> int:
+    """Number of draws that a compiled chunk records."""
+    row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())
+    # XLA drops an axis of length 1, and that program may round differently
+    most = min(_LONGEST_BUFFER, max(num_samples, 2))
+    return int(np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, most))
+
+
+def _keep_adaptation(
+    tree: xr.DataTree, draws: DrawStore, states: Any, adapted: tuple[str, ...], mesh: Mesh | None
+) -> None:
+    """Add what warm-up has learned to the result and to the stored draws."""
+    fields = {name: on_hosts(getattr(states, name), mesh) for name in adapted}
+    learned = as_dataset(adapted_values(SimpleNamespace(**fields), adapted))
+    hosts.first_does(lambda: draws.add({GROUP: learned}), "keep what warm-up has learned")
+    tree[GROUP] = xr.DataTree(learned)
 
 
 def _named(key: tuple | None, name: Hashable) -> tuple | None:

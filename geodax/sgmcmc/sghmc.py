@@ -66,21 +66,19 @@ from geodax._types import (
     Scalar,
     Schedule,
 )
-from geodax.geometry.manifolds import AbstractManifold, Noise, as_manifold
+from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.posterior import Posterior
 from geodax.sgmcmc.control_variates import with_arrays
 from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, inner_batch, looks_finite
 from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Frozen, Identity
+from geodax.sgmcmc.orderings import ORDERINGS, Dynamics, Moving
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import algorithm_of, as_setting
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
-from geodax.sgmcmc.underdamped import free_motion, move_freely
-
-_ORDERINGS = ("paper", "baoab", "ubu")
 
 
 class SGHMCState(NamedTuple):
@@ -172,7 +170,7 @@ def sghmc(
         raise ValueError(f"sghmc: friction must lie in (0, 1], found {friction!r}.")
     largest = None if clip_norm is None else as_number("sghmc", "clip_norm", clip_norm)
     gradient_variance = as_number("sghmc", "gradient_noise", gradient_noise, least=0.0) ** 2
-    _checks.chosen("sghmc", "ordering", ordering, _ORDERINGS)
+    _checks.chosen("sghmc", "ordering", ordering, tuple(ORDERINGS))
     num_inner_steps = _checks.whole("sghmc", "num_inner_steps", num_inner_steps)
     renormalize_every = _checks.whole("sghmc", "renormalize_every", renormalize_every)
     if metric is not None and gradient_variance:
@@ -189,11 +187,12 @@ def sghmc(
     mass = Mass(metric, manifold, target.num_data)
     first_batch = _of_first_batch(target, num_inner_steps)
     kept = 1.0 - friction
-    half = free_motion(1.0 - kept**0.5)
     num_iterations = max(1, renormalize_every // num_inner_steps)
     fresh_variance = 1.0 / (1.0 - 0.5 * friction) if ordering == "paper" else 1.0
     # variances of the injected noise: in units of those of the momentum, and (times step_size^2 V) of a kick
     drawn, deducted = (2.0 * friction, 1.0) if ordering == "paper" else (1.0 - kept**2, (0.5 + 0.5 * kept) ** 2)
+    dynamics = Dynamics(mass, kept, drawn, deducted * gradient_variance)
+    inner_step = ORDERINGS[ordering]
 
     @in_full_precision
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGHMCState:
@@ -222,45 +221,6 @@ def sghmc(
                 "larger friction or a smaller step_size."
             )
 
-    def noise(key: PRNGKey, position: Position, temperature: Scalar, step_size: Scalar) -> Noise | None:
-        if is_training:
-            return None
-        taken = jnp.where(temperature > 0, deducted * gradient_variance * step_size**2, 0.0)
-        return Noise(standard_normal(key, position), drawn * temperature, taken)
-
-    def paper_step(key, position, momentum, metric_state, gradient_at, step_size, temperature, share):
-        position, momentum = mass.flow(metric_state, position, momentum, share * step_size)
-        seen, gradient = gradient_at(position)
-        force = scaled(step_size, mass.whiten(metric_state, position, gradient))
-        added = noise(key, position, temperature, step_size)
-        momentum = manifold.kick(position, momentum, kept=kept, g=force, noise=added)
-        return position, momentum, mass.update(metric_state, position, gradient), seen
-
-    def baoab_step(key, position, momentum, metric_state, gradient_at, step_size, temperature, share):
-        seen, gradient = gradient_at(position)
-        force = scaled(share * step_size, mass.whiten(metric_state, position, gradient))
-        momentum = manifold.kick(position, momentum, g=force)
-        metric_after = mass.update(metric_state, position, gradient)
-        position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
-        added = noise(key, position, temperature, step_size)
-        momentum = manifold.kick(position, momentum, kept=kept, noise=added)
-        position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
-        return position, momentum, metric_after, seen
-
-    def ubu_step(key, position, momentum, metric_state, gradient_at, step_size, temperature, share):
-        del share  # position and momentum belong to one time
-        before, after = jax.random.split(key)
-        heat, time = None if is_training else temperature, 0.5 * step_size
-        position, momentum = move_freely(half, mass, before, metric_state, position, momentum, time, heat)
-        seen, gradient = gradient_at(position)
-        force = scaled(step_size, mass.whiten(metric_state, position, gradient))
-        momentum = manifold.kick(position, momentum, g=force)
-        metric_after = mass.update(metric_state, position, gradient)
-        position, momentum = move_freely(half, mass, after, metric_state, position, momentum, time, heat)
-        return position, momentum, metric_after, seen
-
-    inner_step = {"paper": paper_step, "baoab": baoab_step, "ubu": ubu_step}[ordering]
-
     @in_full_precision
     def step(rng_key: PRNGKey, state: SGHMCState, batch: PyTree = None) -> tuple[SGHMCState, StochasticInfo]:
         dtype, step_size = scalar_dtype(state.position), step_size_of("sghmc", step_sizes, state)
@@ -275,7 +235,7 @@ def sghmc(
             momentum = scaled(root, fresh)
 
         def inner(index: Array, carry):
-            position, momentum, metric_state, (_, least) = carry
+            moving, (_, least) = carry
             key_gradient, key_noise = jax.random.split(jax.random.fold_in(key_steps, index))
             part = inner_batch(batch, index, num_inner_steps)
             # a new momentum belongs to the time of the position; a continued one is half a flow or kick behind
@@ -286,17 +246,16 @@ def sghmc(
                 gradient, scale = clipped(gradient, largest, target.num_data)
                 return (potential, scale), gradient
 
-            position, momentum, metric_state, (potential, scale) = inner_step(
-                key_noise, position, momentum, metric_state, gradient_at, step_size, temperature, share
-            )
-            return position, momentum, metric_state, (potential.astype(dtype), jnp.minimum(least, scale))
+            heat = None if is_training else temperature
+            moving, (potential, scale) = inner_step(dynamics, key_noise, moving, gradient_at, step_size, heat, share)
+            return moving, (potential.astype(dtype), jnp.minimum(least, scale))
 
-        carry = (state.position, momentum, state.metric, (jnp.zeros((), dtype), jnp.ones((), dtype)))
+        carry = (Moving(state.position, momentum, state.metric), (jnp.zeros((), dtype), jnp.ones((), dtype)))
         if num_inner_steps == 1:
             carry = inner(jnp.zeros((), jnp.int32), carry)
         else:
             carry = jax.lax.fori_loop(0, num_inner_steps, inner, carry)
-        position, momentum, metric_state, (potential, least) = carry
+        (position, momentum, metric_state), (potential, least) = carry
         if resample_momentum and ordering == "paper":
             position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
         iteration = state.iteration + 1
