@@ -1,4 +1,4 @@
-"""Reads networks from users' files: adjacency matrices, edge lists, lists of pairs."""
+"""Reads networks from users' files: adjacency matrices, edge lists, graphs, lists of pairs."""
 
 import dataclasses
 from collections.abc import Collection, Sequence
@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from geodax.app.network.graphs import read_graph
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names, in_order, no_column
 from geodax.app.tables.read import Table, notes_on_reading, read_table
@@ -67,7 +68,7 @@ class _EdgeList(NamedTuple):
 def read_adjacency(
     path: str | Path, *, counts: bool = False, columns: Sequence[str] = (), dialect: Dialect = FOUND
 ) -> Adjacency:
-    """Read a network from an adjacency matrix or an edge list.
+    """Read a network from an adjacency matrix, an edge list, or a file of a graph (:mod:`geodax.app.network.graphs`).
 
     A file of two or three columns is an edge list: two nodes, and the pair's value in the third column if there is one,
     1 otherwise. Pairs that are not listed are zero. If each edge is listed in both directions with the same value, it
@@ -80,9 +81,14 @@ def read_adjacency(
 
     Raises TableError if the file is neither, or rows and columns of a matrix have different names.
     """
+    graph = read_graph(Path(path), with_values=counts)
+    if graph is not None and columns:
+        raise TableError(f"{path} is a graph, which has no columns. Leave their names out.")
     if columns:
         named = _from_edges(Path(path), _named_edges(Path(path), tuple(columns), dialect), counts)
         return dataclasses.replace(named, columns=tuple(columns))
+    if graph is not None:
+        return _from_edges(Path(path), _EdgeList(graph.ends, graph.values, graph.notes), counts, graph.nodes)
     edges = _edge_list(Path(path), dialect)
     return _matrix(Path(path), dialect) if edges is None else _from_edges(Path(path), edges, counts)
 
@@ -278,16 +284,18 @@ def _values(table: Table, name: str) -> np.ndarray:
     return table.numbers(name)
 
 
-def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:
+def _from_edges(path: Path, edges: _EdgeList, counts: bool, nodes: np.ndarray | None = None) -> Adjacency:
+    """Build the matrix of a list of edges; without ``nodes`` between those that the edges name."""
     is_whole = (edges.ends != "").all(axis=1)
     num_edges = int(is_whole.sum())
     if not num_edges:
-        raise TableError(f"{path}: no row names two nodes.")
+        raise TableError(f"{path}: no row names two nodes." if nodes is None else f"{path}: the graph has no edges.")
     weights = np.ones(num_edges) if edges.values is None else edges.values[is_whole]
-    names, index = np.unique(edges.ends[is_whole], return_inverse=True)
+    ends = edges.ends[is_whole].ravel()
+    names, index = np.unique(ends if nodes is None else np.append(ends, nodes), return_inverse=True)
     order = in_order(names.tolist())
     names, index = names[order], np.argsort(order)[index]
-    i, j = index.reshape(num_edges, 2).T
+    i, j = index[: 2 * num_edges].reshape(num_edges, 2).T
     is_loop = i == j
     i, j, weights = i[~is_loop], j[~is_loop], weights[~is_loop]
     sides_differ, is_double = not set(i) & set(j), in_both_directions(i, j, weights)
@@ -302,8 +310,9 @@ def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:
     is_listed[low, high] = True
     matrix[~is_listed] = 0.0
     repeated = len(low) - int(is_listed.sum())
-    notes = [f"Read as an edge list: {num_edges} edges between {len(names)} nodes. Pairs that are not listed are zero."]
-    notes += edges.notes
+    read = f"{num_edges} edges between {len(names)} nodes"
+    read = f"Read as an edge list: {read}. Pairs that are not listed are zero." if nodes is None else f"Found {read}."
+    notes = [read, *edges.notes]
     if num_edges < len(is_whole):
         notes.append(f"{len(is_whole) - num_edges} of {len(is_whole)} rows have a missing node and are left out.")
     if is_loop.any():
