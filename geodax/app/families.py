@@ -197,7 +197,7 @@ FAMILIES = {
         NetworkTableOptions,
         ("network.run", "EigenmodelRun"),
         "Eigenmodel of a symmetric network of 0 and 1, or of counts: orthonormal vectors, weights and an intercept.",
-        "Adjacency matrix; edge list: two node columns and an optional value column; or graph (GML, GraphML, GEXF, Pajek, .mtx).",
+        "Adjacency matrix, edge list (two nodes, optionally a value), or graph (.gml, .graphml, .gexf, .net, .mtx).",
     ),
     "network": Family(
         ContactsOptions,
