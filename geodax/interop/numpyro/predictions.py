@@ -14,7 +14,7 @@ from geodax import _checks
 from geodax._types import PRNGKey
 from geodax.interop.numpyro.distributions import as_key
 from geodax.interop.numpyro.draws import axes_of, dataset, over_draws, variable_names, with_axes
-from geodax.interop.numpyro.translation import refuse_subsampling
+from geodax.interop.numpyro.traced import refuse_subsampling
 from geodax.run.draws import open_draws
 
 _OWNER = "predictive"
