@@ -167,18 +167,11 @@ def fit(
     num_data = feed.num_data
     is_ascent = algorithm is None
     if algorithm is None:
-        if optimizer is None:
-            learning_rate = _LEARNING_RATE if learning_rate is None else learning_rate
-            optimizer = adam(as_schedule("vi.fit", "learning_rate", learning_rate))
-        elif learning_rate is not None:
-            raise ValueError(
-                f"vi.fit: learning_rate is Adam's, but an optimizer is given, which has its own; found "
-                f"{_checks.described(learning_rate)}. Leave one of the two out: optimizer=optax.adamw(1e-3)."
-            )
+        learning_rate = _LEARNING_RATE if learning_rate is None and optimizer is None else learning_rate
         algorithm = ascent(
             network,
             log_likelihood,
-            optimizer,
+            _optimizer(optimizer, learning_rate),
             num_data=num_data,
             num_samples=num_samples,
             kl_warmup=kl_warmup,
@@ -284,6 +277,18 @@ def fit(
             )
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
     return fit_at(run.carry, run.iteration, run.iteration < num_steps)
+
+
+def _optimizer(optimizer: Optimizer | None, learning_rate: Any) -> Optimizer:
+    """Return the user's optimiser, or Adam with the learning rate."""
+    if optimizer is None:
+        return adam(as_schedule("vi.fit", "learning_rate", learning_rate))
+    if learning_rate is not None:
+        raise ValueError(
+            f"vi.fit: learning_rate is Adam's, but an optimizer is given, which has its own; found "
+            f"{_checks.described(learning_rate)}. Leave one of the two out: optimizer=optax.adamw(1e-3)."
+        )
+    return optimizer
 
 
 def _placement(
