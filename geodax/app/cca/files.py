@@ -67,25 +67,7 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
             f"{path}: --group must name the column of the groups, found {group!r}. The columns are "
             f"{', '.join(table.file_columns)}."
         )
-    numeric = [name for name in table.names if name != group]
-    if not first:
-        raise TableError(
-            f"{path}: --first-view must name the columns of one view, or patterns such as 'protein*', comma-separated. "
-            f"The numeric columns are {', '.join(numeric)}."
-        )
-    what = "numeric column that varies"
-    chosen = _chosen(path, first, numeric, "--first-view", what)
-    others = [name for name in numeric if name not in (*chosen, *table.days)]
-    rest = _chosen(path, second, numeric, "--second-view", what) if second else others
-    both = [name for name in chosen if name in rest]
-    if both:
-        raise TableError(f"{path}: column {both[0]!r} cannot belong to both views.")
-    for option, names in (("--first-view", chosen), ("--second-view", rest)):
-        if len(names) < 2:
-            raise TableError(
-                f"{path}: each view needs at least two numeric columns that vary, found {listed(names) or 'none'} for "
-                f"{option}. The numeric columns are {listed(numeric)}."
-            )
+    chosen, rest = _views(path, table, group, first, second)
     matched = match_columns(table, [*chosen, *rest])
     values, labels = matched.values, _groups(table, group, dialect)
     is_kept = np.isfinite(values).any(axis=1) & (labels != "")
@@ -110,6 +92,30 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
     if (lacking := int(np.isnan(values).any(axis=1).sum())) > 0:
         notes.append(f"{lacking} of {len(values)} rows have missing cells; the fit uses their other cells.")
     return GroupedTable(values, labels, tuple(chosen), tuple(rest), group, tuple(notes))
+
+
+def _views(path: Path, table: Table, group: str, first: str, second: str) -> tuple[list[str], list[str]]:
+    """Choose the columns of both views."""
+    numeric = [name for name in table.names if name != group]
+    if not first:
+        raise TableError(
+            f"{path}: --first-view must name the columns of one view, or patterns such as 'protein*', comma-separated. "
+            f"The numeric columns are {', '.join(numeric)}."
+        )
+    what = "numeric column that varies"
+    chosen = _chosen(path, first, numeric, "--first-view", what)
+    others = [name for name in numeric if name not in (*chosen, *table.days)]
+    rest = _chosen(path, second, numeric, "--second-view", what) if second else others
+    both = [name for name in chosen if name in rest]
+    if both:
+        raise TableError(f"{path}: column {both[0]!r} cannot belong to both views.")
+    for option, names in (("--first-view", chosen), ("--second-view", rest)):
+        if len(names) < 2:
+            raise TableError(
+                f"{path}: each view needs at least two numeric columns that vary, found {listed(names) or 'none'} for "
+                f"{option}. The numeric columns are {listed(numeric)}."
+            )
+    return chosen, rest
 
 
 class NewRows(NamedTuple):
