@@ -623,7 +623,7 @@ def divergence_of_the_first_layer_only(patch):
 
 
 def biases_left_out_of_the_divergence(patch):
-    patch.setattr(mean_field, "_kl", lambda layer: layer.weight.kl(layer.prior_variance))
+    patch.setattr(mean_field.AbstractMeanField, "kl", lambda self, *, key=None: self.weight.kl(self.prior_variance))
 
 
 def scales_left_out_of_the_divergence(patch):
@@ -631,17 +631,17 @@ def scales_left_out_of_the_divergence(patch):
 
 
 def dropout_divergence_of_dropped_weights(patch):
-    original = dropout._penalty
+    original = dropout.AbstractDropout.kl
 
-    def wrong(layer):
+    def wrong(layer, *, key=None):
         return original(layer) - 0.5 * layer.rate / (1 - layer.rate) * jnp.sum(layer.weight**2) / layer.prior_variance
 
-    patch.setattr(dropout, "_penalty", wrong)
+    patch.setattr(dropout.AbstractDropout, "kl", wrong)
 
 
 def dropout_not_scaled(patch):
-    original = dropout._dropped
-    patch.setattr(dropout, "_dropped", lambda x, shape, rate, key: original(x, shape, rate, key) * (1.0 - rate))
+    original = dropout.AbstractDropout._dropped
+    patch.setattr(dropout.AbstractDropout, "_dropped", lambda self, *given: original(self, *given) * (1.0 - self.rate))
 
 
 def divergence_warmed_up_one_step_late(patch):

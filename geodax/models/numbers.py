@@ -15,7 +15,27 @@ class PredictsNumbers(abc.ABC):
 
     @abc.abstractmethod
     def predict_parts(self, X: Any, y: Any = None) -> NumberPredictions:
-        """Compute means, and variances with their decomposition; with targets also their log predictive density."""
+        """Compute means, and variances with their decomposition.
+
+        Args:
+            X: Rows, as in the fit.
+            y: Targets, for their predictive density.
+
+        Returns:
+            Means, the variance of the noise (aleatoric) and of the function (epistemic), and log predictive densities
+            (of counts: probabilities) if there are targets; all in the units of y.
+        """
+
+    @abc.abstractmethod
+    def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows *targets"]:
+        """Return the noise-free function at each draw: the expected target.
+
+        Args:
+            X: Rows, as in the fit.
+
+        Returns:
+            One prediction per row for each posterior draw used, in the units of y.
+        """
 
     @abc.abstractmethod
     def _mixture(self, X: Any) -> Mixture:
@@ -51,6 +71,18 @@ class PredictsNumbers(abc.ABC):
         """
         numbers = as_levels(f"{type(self).__name__}.predict_quantiles", levels)
         return self._mixture(X).quantiles(numbers)
+
+    def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows *targets"]:
+        """Draw targets from the posterior predictive distribution.
+
+        Args:
+            X: Rows, as in the fit.
+            random_state: Seed of the noise.
+
+        Returns:
+            One target per row for each posterior draw used, in the units of y.
+        """
+        return self._mixture(X).sample(random_state)
 
     def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
         """Compute the log posterior predictive density of each row's target, in the units of y.

@@ -10,23 +10,24 @@ from sklearn.utils import check_random_state
 
 from geodax import _checks
 from geodax._types import LogDensity, Position, PRNGKey
+from geodax._wording import argument
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.nuts import nuts
 from geodax.run.locks import require_no_links
 from geodax.run.sample import sample
 from geodax.run.sharding import as_mesh
+from geodax.sgmcmc.schedules import as_number
 
 _LARGEST_SEED = 2**32 - 1
+_MOST_ITERATIONS = 10**9
 
 
-def seed_of(owner: str, random_state: Any) -> int:
-    """Return the seed of a fit, an integer of 31 bits, from an integer, a NumPy RandomState, or None.
-
-    Raises TypeError for other types, and ValueError for integers that are negative or have more than 32 bits.
-    """
-    if random_state is not None and not isinstance(random_state, np.random.RandomState):
-        random_state = _checks.whole(owner, "random_state", random_state, least=0, most=_LARGEST_SEED)
-    return int(check_random_state(random_state).randint(0, 2**31 - 1))
+def seed_of(estimator: Any) -> int:
+    """Return the seed of a fit, an integer of 31 bits, from the estimator's ``random_state``."""
+    state = estimator.random_state
+    if state is not None and not isinstance(state, np.random.RandomState):
+        state = _checks.whole(type(estimator).__name__, "random_state", state, least=0, most=_LARGEST_SEED)
+    return int(check_random_state(state).randint(0, 2**31 - 1))
 
 
 def require_targets(owner: str, y: Any) -> None:
@@ -49,6 +50,23 @@ def require_positive(estimator: Any, *names: str) -> None:
     """Raise TypeError or ValueError unless the named options of an estimator are positive numbers."""
     for name in names:
         _checks.number(type(estimator).__name__, name, getattr(estimator, name), above=0.0)
+
+
+def require_count(estimator: Any, name: str, most: int, why: str) -> None:
+    """Raise ValueError unless an option is an integer from 1 to ``most``; ``why`` explains this number."""
+    owner = type(estimator).__name__
+    number = _checks.whole(owner, name, getattr(estimator, name), least=-_checks.LARGEST)
+    if not 1 <= number <= most:
+        raise ValueError(f"{owner}: {argument(name)} must be an integer from 1 to {most} ({why}), found {number}.")
+
+
+def require_numbers(owner: str, settings: Any, *counts: str) -> None:
+    """Raise TypeError or ValueError for a step size or a count out of range; None is a batch size chosen later."""
+    if settings.step_size is not None:
+        as_number(owner, "step_size", settings.step_size)
+    for name in counts:
+        if name != "batch_size" or settings.batch_size is not None:
+            _checks.whole(owner, name, getattr(settings, name), most=_MOST_ITERATIONS)
 
 
 def run_options(estimator: Any) -> dict[str, Any]:

@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks
-from geodax._wording import argument
 from geodax.run.programs import compiled
 from geodax.run.signals import interruptible
 
@@ -48,6 +46,18 @@ def thinned(tree: Any) -> Any:
     return tree
 
 
+def with_variables(tree: Any, **values: np.ndarray) -> Any:
+    """Return a DataTree with other values of some variables of its posterior."""
+    tree, group = tree.copy(), tree["posterior"].to_dataset()
+    tree["posterior"] = group.assign({name: (group[name].dims, array) for name, array in values.items()})
+    return tree
+
+
+def log_mean(logarithms: np.ndarray) -> Any:
+    """Return the logarithm of the mean over the draws, the first axis, from logarithms."""
+    return np.logaddexp.reduce(logarithms, axis=0) - np.log(len(logarithms))
+
+
 def over_draws(function: Callable[..., Any], draws: Any, *data: Any) -> Any:
     """Evaluate a function at each draw, in double precision; return NumPy arrays with the leading axis of the draws.
 
@@ -83,10 +93,3 @@ def over_blocks(function: Callable[..., Any], draws: Any, blocks: Iterable[tuple
                 evaluate = compiled(lambda draws, *data: jax.lax.map(lambda draw: function(draw, *data), draws), *args)
             found = jax.tree.map(np.asarray, interruptible(jax.block_until_ready, evaluate(*args)))
         yield found
-
-
-def require_count(owner: str, name: str, value: Any, most: int, why: str) -> None:
-    """Raise ValueError unless an option is an integer from 1 to ``most``; ``why`` explains this number."""
-    number = _checks.whole(owner, name, value, least=-_checks.LARGEST)
-    if not 1 <= number <= most:
-        raise ValueError(f"{owner}: {argument(name)} must be an integer from 1 to {most} ({why}), found {number}.")

@@ -44,7 +44,6 @@ class AllowsMissing:
     """An estimator whose X may have missing cells."""
 
     def __sklearn_tags__(self) -> "Tags":
-        """Declare that missing cells are allowed."""
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         return tags

@@ -31,7 +31,49 @@ from geodax.nn.layers import Sized, check_sizes, kernel_shape, prior_variances, 
 from geodax.vi.modules import AbstractVariational
 
 
-class DropoutLinear(AbstractVariational, Sized):
+class AbstractDropout(AbstractVariational):
+    """A layer whose inputs are dropped at random, each together with its part of the weight."""
+
+    weight: Float[Array, "out in ..."]
+    bias: Float[Array, " out"] | None
+    rate: float = eqx.field(static=True)
+    prior_variance: float = eqx.field(static=True)
+    bias_prior_variance: float | None = eqx.field(static=True)
+
+    def __init__(self, shape, rate, use_bias, prior_variance, bias_prior_variance, gain, dtype, key):
+        owner = type(self).__name__
+        key, dtype = _checks.random_key(owner, key), _checks.real_dtype(owner, dtype)
+        gain = _checks.number(owner, "gain", gain)
+        self.prior_variance, self.bias_prior_variance = prior_variances(owner, prior_variance, bias_prior_variance)
+        self.weight = gain * jax.random.normal(key, shape, dtype) / math.prod(shape[1:]) ** 0.5
+        self.bias = jnp.zeros(shape[0], dtype) if use_bias else None
+        self.rate = _checks.number(owner, "rate", rate, least=0.0, below=1.0)
+
+    def _dropped(self, x: Array, shape: tuple[int, ...], key: PRNGKey | None) -> Array:
+        """Return ``x`` with parts dropped using the key; the mask has a shape that broadcasts."""
+        key = None if key is None else _checks.random_key(type(self).__name__, key)
+        if key is None or self.rate == 0:
+            return x
+        return x * jax.random.bernoulli(key, 1.0 - self.rate, shape).astype(x.dtype) / (1.0 - self.rate)
+
+    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
+        """Return weight and bias of an ordinary layer, with inputs dropped using the key, or all kept."""
+        if key is None:
+            return self.weight, self.bias
+        shape = (1, self.weight.shape[1], *(1 for _ in self.weight.shape[2:]))
+        return self.weight * self._dropped(jnp.ones(shape, self.weight.dtype), shape, key), self.bias
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        """Compute the approximate divergence, up to a constant."""
+        weight, bias = _tree.widened((self.weight, self.bias))  # half-precision sums overflow
+        total = 0.5 * jnp.sum(weight**2) / (1.0 - self.rate) / self.prior_variance
+        if bias is None:
+            return total
+        variance = self.prior_variance if self.bias_prior_variance is None else self.bias_prior_variance
+        return total + 0.5 * jnp.sum(bias**2) / variance
+
+
+class DropoutLinear(AbstractDropout, Sized):
     """A dense layer whose inputs are dropped at random, during training and prediction.
 
     Args:
@@ -45,12 +87,6 @@ class DropoutLinear(AbstractVariational, Sized):
         dtype: Dtype of the parameters.
         key: PRNG key for the initial weights.
     """
-
-    weight: Float[Array, "out in"]
-    bias: Float[Array, " out"] | None
-    rate: float = eqx.field(static=True)
-    prior_variance: float = eqx.field(static=True)
-    bias_prior_variance: float | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -66,30 +102,16 @@ class DropoutLinear(AbstractVariational, Sized):
         key: PRNGKey,
     ):
         in_features, out_features = check_sizes("DropoutLinear", in_features=in_features, out_features=out_features)
-        key, dtype = _checks.random_key("DropoutLinear", key), _checks.real_dtype("DropoutLinear", dtype)
-        gain = _checks.number("DropoutLinear", "gain", gain)
-        variances = prior_variances("DropoutLinear", prior_variance, bias_prior_variance)
-        self.weight = gain * jax.random.normal(key, (out_features, in_features), dtype) / in_features**0.5
-        self.bias = jnp.zeros(out_features, dtype) if use_bias else None
-        self.rate = _checked_rate("DropoutLinear", rate)
-        self.prior_variance, self.bias_prior_variance = variances
+        shape = (out_features, in_features)
+        super().__init__(shape, rate, use_bias, prior_variance, bias_prior_variance, gain, dtype, key)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         x = _checks.vector("DropoutLinear", x, self.weight.shape[1])
-        key = None if key is None else _checks.random_key("DropoutLinear", key)
-        y = self.weight @ _dropped(x, x.shape, self.rate, key)
+        y = self.weight @ self._dropped(x, x.shape, key)
         return y if self.bias is None else y + self.bias
 
-    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Return weight and bias of an ordinary layer, with inputs dropped using the key, or all kept."""
-        return _kept(self, key), self.bias
 
-    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the approximate divergence, up to a constant."""
-        return _penalty(self)
-
-
-class DropoutConv2d(AbstractVariational):
+class DropoutConv2d(AbstractDropout):
     """A convolution whose input channels are dropped at random, during training and prediction.
 
     Args:
@@ -107,13 +129,8 @@ class DropoutConv2d(AbstractVariational):
         key: PRNG key for the initial kernel.
     """
 
-    weight: Float[Array, "out in h w"]
-    bias: Float[Array, " out"] | None
-    rate: float = eqx.field(static=True)
     stride: int = eqx.field(static=True)
     padding: int | str = eqx.field(static=True)
-    prior_variance: float = eqx.field(static=True)
-    bias_prior_variance: float | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -132,54 +149,12 @@ class DropoutConv2d(AbstractVariational):
         key: PRNGKey,
     ):
         shape, self.stride = kernel_shape("DropoutConv2d", in_channels, out_channels, kernel_size, stride)
-        key, dtype = _checks.random_key("DropoutConv2d", key), _checks.real_dtype("DropoutConv2d", dtype)
-        gain = _checks.number("DropoutConv2d", "gain", gain)
-        variances = prior_variances("DropoutConv2d", prior_variance, bias_prior_variance)
-        self.weight = gain * jax.random.normal(key, shape, dtype) / math.prod(shape[1:]) ** 0.5
-        self.bias = jnp.zeros(shape[0], dtype) if use_bias else None
-        self.rate = _checked_rate("DropoutConv2d", rate)
+        super().__init__(shape, rate, use_bias, prior_variance, bias_prior_variance, gain, dtype, key)
         self.padding = side_padding("DropoutConv2d", padding)
-        self.prior_variance, self.bias_prior_variance = variances
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
         x = _checks.image("DropoutConv2d", x, self.weight.shape[1])
-        key = None if key is None else _checks.random_key("DropoutConv2d", key)
-        kept = _dropped(x, (x.shape[0], 1, 1), self.rate, key)
-        y = convolve(kept, self.weight, self.stride, self.padding)
+        y = convolve(self._dropped(x, (x.shape[0], 1, 1), key), self.weight, self.stride, self.padding)
         return y if self.bias is None else y + self.bias[:, None, None]
-
-    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Return weight and bias of an ordinary layer, with inputs dropped using the key, or all kept."""
-        return _kept(self, key), self.bias
-
-    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Compute the approximate divergence, up to a constant."""
-        return _penalty(self)
-
-
-def _dropped(x: Array, shape: tuple[int, ...], rate: float, key: PRNGKey | None) -> Array:
-    if key is None or rate == 0:
-        return x
-    return x * jax.random.bernoulli(key, 1.0 - rate, shape).astype(x.dtype) / (1.0 - rate)
-
-
-def _kept(layer: Any, key: PRNGKey | None) -> Array:
-    if key is None:
-        return layer.weight
-    shape = (1, layer.weight.shape[1], *(1 for _ in layer.weight.shape[2:]))
-    return layer.weight * _dropped(jnp.ones(shape, layer.weight.dtype), shape, layer.rate, key)
-
-
-def _penalty(layer: Any) -> Scalar:
-    weight, bias = _tree.widened((layer.weight, layer.bias))  # half-precision sums overflow
-    total = 0.5 * jnp.sum(weight**2) / (1.0 - layer.rate) / layer.prior_variance
-    if bias is None:
-        return total
-    variance = layer.prior_variance if layer.bias_prior_variance is None else layer.bias_prior_variance
-    return total + 0.5 * jnp.sum(bias**2) / variance
-
-
-def _checked_rate(owner: str, rate: Any) -> float:
-    return _checks.number(owner, "rate", rate, least=0.0, below=1.0)

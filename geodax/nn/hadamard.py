@@ -47,21 +47,7 @@ _MOST_FLOWS = 1000
 class HadamardWeight(eqx.Module):
     """The random matrix of the layers: stacked blocks, or one column for each output.
 
-    Args:
-        in_features: Number of columns of the matrix.
-        out_features: Number of rows of the matrix.
-        column: Whether each row is the vec of a separate block; None if there is one row.
-        covariance: Covariance of g in each block: ``"diagonal"``, ``"full"`` or ``"low-rank"``.
-        rank: Number of directions of ``"low-rank"``.
-        num_flows: Number of planar flows applied to g.
-        scales: ``"optimized"``: S_1 and S_2 are parameters; ``"variational"``: they have a normal posterior with
-            independent entries, and a normal prior of variance ``scale_prior_variance``.
-        prior_variance: Prior variance of g.
-        scale_prior_variance: Prior variance of variational S_1 and S_2.
-        initial_deviation: Initial standard deviation of q(g), in units of the prior's.
-        gain: The initial weights have the variance ``gain**2 / in_features``.
-        dtype: Dtype of the parameters.
-        key: PRNG key for the initial parameters.
+    The matrix has ``out_features`` rows and ``in_features`` columns; all arguments are those of :class:`WHVILinear`.
 
     Attributes:
         g: Distribution of g, with mean of shape (blocks, D).
@@ -196,7 +182,8 @@ class WHVILinear(AbstractVariational, Sized):
         covariance: Covariance of g in each block: ``"diagonal"``, ``"full"`` or ``"low-rank"``.
         rank: Number of directions of ``"low-rank"``.
         num_flows: Number of planar flows applied to g; with flows the divergence is estimated from draws.
-        scales: ``"optimized"`` or ``"variational"`` S_1 and S_2.
+        scales: ``"optimized"``: S_1 and S_2 are parameters; ``"variational"``: they have a normal posterior with
+            independent entries, and a normal prior of variance ``scale_prior_variance``.
         prior_variance: Prior variance (not standard deviation) of g.
         scale_prior_variance: Prior variance of variational S_1 and S_2.
         initial_deviation: Initial standard deviation of q(g), in units of the prior's.

@@ -103,12 +103,6 @@ def row_col_moments(layer: WHVILinear | WHVIConv2d | HadamardWeight) -> RowColMo
 def lq(layer: WHVILinear | WHVIConv2d | HadamardWeight) -> LQ:
     """Return the LQ form of a layer's blocks: ``vec(W) = (scale * rotation) @ g``, vec column by column.
 
-    Args:
-        layer: A layer with optimised S_1 and S_2.
-
-    Returns:
-        Scale and rotation.
-
     Raises:
         ValueError: If S_1 and S_2 are variational.
     """

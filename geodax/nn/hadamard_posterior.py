@@ -47,15 +47,7 @@ def hadamard_posterior(
 
 
 def with_vectors(network: PyTree, vectors: list[Array]) -> Any:
-    """Return a network whose Walsh-Hadamard layers have the given vectors, without randomness.
-
-    Args:
-        network: The network.
-        vectors: One per layer, of the shapes returned by :func:`hadamard_posterior`.
-
-    Returns:
-        The network.
-    """
+    """Return a network whose Walsh-Hadamard layers have the vectors of a position, without randomness."""
     points = [Point(vector) for vector in vectors]
     return eqx.tree_at(lambda tree: [weight.g for weight in _weights(tree)], network, points)
 

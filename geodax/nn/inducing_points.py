@@ -157,10 +157,12 @@ def _refuse(primals: Any, tangents: Any) -> Any:
     )
 
 
-@custom_vmap
-def _values(process: InducingPointGP, key: PRNGKey, x: Array) -> Array:
+def _joint_values(process: InducingPointGP, key: PRNGKey, x: Array) -> Array:
     """Draw values at inputs with any leading axes, all jointly."""
     return process.values(x.reshape(-1, x.shape[-1]), key).reshape(x.shape[:-1])
+
+
+_values = custom_vmap(_joint_values)
 
 
 @_values.def_vmap
@@ -168,8 +170,4 @@ def _more_values(axis_size: int, is_batched: Any, process: InducingPointGP, key:
     if not any(jax.tree.leaves(is_batched[:2])):
         return _values(process, key, x), True
     axes = jax.tree.map(lambda batched: 0 if batched else None, is_batched)
-
-    def apart(process: InducingPointGP, key: PRNGKey, x: Array) -> Array:
-        return process.values(x.reshape(-1, x.shape[-1]), key).reshape(x.shape[:-1])
-
-    return jax.vmap(apart, in_axes=tuple(axes), axis_size=axis_size)(process, key, x), True
+    return jax.vmap(_joint_values, in_axes=tuple(axes), axis_size=axis_size)(process, key, x), True

@@ -160,7 +160,29 @@ class AbstractNormalLikelihood(AbstractLikelihood):
         return Normal(means, np.exp(log_noise))
 
 
-class GaussianLikelihood(AbstractNormalLikelihood):
+class AbstractNoisyLikelihood(AbstractLikelihood):
+    """Real targets with noise of one size, known or learned: the outputs of the network are their locations."""
+
+    noise: eqx.AbstractVar[float | None]
+
+    def __check_init__(self):
+        if self.noise is not None:
+            _checks.number(type(self).__name__, "noise", self.noise, above=0.0)
+
+    @property
+    def has_parameter(self) -> bool:
+        return self.noise is None
+
+    def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
+        """Return locations and logarithms of scales."""
+        return outputs, spread_over(self.log_noise(position, outputs), outputs)
+
+    def log_noise(self, position: Position, like: Array) -> Array:
+        """Return the logarithm of the scale of the noise, fixed or from the position, in the dtype of ``like``."""
+        return log_parameter(type(self).__name__, "noise", self.noise, position, like)
+
+
+class GaussianLikelihood(AbstractNoisyLikelihood, AbstractNormalLikelihood):
     """Real targets with normal noise, known or learned.
 
     Args:
@@ -172,28 +194,11 @@ class GaussianLikelihood(AbstractNormalLikelihood):
     noise: float | None = eqx.field(static=True, default=None, converter=python_number)
     apply: Apply = eqx.field(static=True, default=apply_network)
 
-    def __check_init__(self):
-        if self.noise is not None:
-            _checks.number("GaussianLikelihood", "noise", self.noise, above=0.0)
-
-    @property
-    def has_parameter(self) -> bool:
-        return self.noise is None
-
-    def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
-        """Return means and logarithms of standard deviations."""
-        require_one_parameter("GaussianLikelihood", "noise", self.noise, position)
-        return outputs, spread_over(self.log_noise(position, outputs), outputs)
-
     def sample(self, key: PRNGKey, position: Position, batch: tuple[PyTree, Any]) -> tuple[PyTree, Array]:
         """Return the batch with targets drawn from the network's distribution in place of its own."""
         x, _ = batch
         means, log_noise = self.parameters(position, outputs_of(self.apply, position, x))
         return x, means + jnp.exp(_tree.widened(log_noise)) * jax.random.normal(key, means.shape, means.dtype)
-
-    def log_noise(self, position: Position, like: Array) -> Array:
-        """Return the log standard deviation of the noise, fixed or from the position, in the dtype of ``like``."""
-        return log_parameter("GaussianLikelihood", "noise", self.noise, position, like)
 
 
 class WithNoise(eqx.Module):
@@ -219,30 +224,24 @@ class WithNoise(eqx.Module):
         return self.network(*args, **kwargs)
 
 
-def _noise_holders(position: Position) -> list[WithNoise]:
-    """The position, or the networks in it, that have a noise parameter."""
-    return [holder for holder in (position, getattr(position, "network", None)) if isinstance(holder, WithNoise)]
+def log_parameter(owner: str, name: str, value: float | None, position: Position, like: Array) -> Array:
+    """Return the logarithm of a given parameter, in the dtype of ``like``, or the one of the position.
 
-
-def require_one_parameter(owner: str, name: str, value: float | None, position: Position) -> None:
-    """Raise ValueError if a parameter is both given and part of the position."""
-    if value is not None and _noise_holders(position):
+    Raises ValueError if a parameter is both given and part of the position, or neither.
+    """
+    held = [node for node in (position, getattr(position, "network", None)) if isinstance(node, WithNoise)]
+    if value is None and not held:
+        raise ValueError(
+            f"{owner}: the {name} is neither given nor a parameter; give {name}=..., or sample nn.WithNoise(network)."
+        )
+    if value is None:
+        return held[0].log_noise
+    if held:
         raise ValueError(
             f"{owner}: the {name} is given, as {value:g}, and the position has a noise parameter "
             f"too (nn.WithNoise), which would not affect the likelihood. Leave out {name}=, or the nn.WithNoise."
         )
-
-
-def log_parameter(owner: str, name: str, value: float | None, position: Position, like: Array) -> Array:
-    """Return the logarithm of a given parameter, or the one of the position, in the dtype of ``like``."""
-    if value is not None:
-        return jnp.asarray(math.log(value), like.dtype)
-    held = _noise_holders(position)
-    if held:
-        return held[0].log_noise
-    raise ValueError(
-        f"{owner}: the {name} is neither given nor a parameter; give {name}=..., or sample nn.WithNoise(network)."
-    )
+    return jnp.asarray(math.log(value), like.dtype)
 
 
 def spread_over(values: Array, like: Array) -> Array:

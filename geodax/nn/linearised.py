@@ -34,12 +34,7 @@ class Linearised(eqx.Module):
 
 
 def linearised(mode: Any, drawn: Any) -> Any:
-    """Return the linearised network; a noise and cut points stay outside, since the outputs are those of the network.
-
-    Args:
-        mode: The trained network.
-        drawn: The network with other parameters, and the same noise or cut points.
-    """
+    """Linearise a network at trained parameters; noise and cut points stay outside, and have to be the same in both."""
     if isinstance(mode, WithNoise | WithCutPoints):
         return eqx.tree_at(lambda node: node.network, mode, Linearised(mode.network, drawn.network))
     return Linearised(mode, drawn)

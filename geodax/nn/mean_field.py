@@ -48,7 +48,31 @@ class AbstractLocalLinear(AbstractLocal, Sized):
         return DrawnLinear(weight, bias)
 
 
-class MeanFieldLinear(AbstractLocalLinear):
+class AbstractMeanField(AbstractVariational):
+    """A layer with independent normal weights and biases."""
+
+    weight: DiagonalGaussian
+    bias: DiagonalGaussian | None
+    prior_variance: float = eqx.field(static=True)
+    bias_prior_variance: float | None = eqx.field(static=True)
+
+    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
+        """Return weight and bias of an ordinary layer, drawn using the key, or their means."""
+        if key is None:
+            return self.weight.mean, None if self.bias is None else self.bias.mean
+        key_weight, key_bias = jax.random.split(key)
+        return self.weight.sample(key_weight), None if self.bias is None else self.bias.sample(key_bias)
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        total = self.weight.kl(self.prior_variance)
+        if self.bias is None:
+            return total
+        return total + self.bias.kl(
+            self.prior_variance if self.bias_prior_variance is None else self.bias_prior_variance
+        )
+
+
+class MeanFieldLinear(AbstractMeanField, AbstractLocalLinear):
     """A dense layer with independent normal weights and biases.
 
     Args:
@@ -69,10 +93,6 @@ class MeanFieldLinear(AbstractLocalLinear):
         bias: Distribution of the bias, or None.
     """
 
-    weight: DiagonalGaussian
-    bias: DiagonalGaussian | None
-    prior_variance: float = eqx.field(static=True)
-    bias_prior_variance: float | None = eqx.field(static=True)
     local: bool = eqx.field(static=True, default=True)
 
     def __init__(
@@ -94,7 +114,7 @@ class MeanFieldLinear(AbstractLocalLinear):
         self.bias = _bias(out_features, in_features, initial_deviation, dtype) if use_bias else None
         variances = prior_variances("MeanFieldLinear", prior_variance, bias_prior_variance)
         self.prior_variance, self.bias_prior_variance = variances
-        self.local = _flag("MeanFieldLinear", local)
+        self.local = flag("MeanFieldLinear", local)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         x = _checks.vector(type(self).__name__, x, self.weight.mean.shape[1])
@@ -110,12 +130,6 @@ class MeanFieldLinear(AbstractLocalLinear):
         if self.bias is not None:
             variance = variance + jnp.exp(2.0 * self.bias.log_scale)
         return mean + _root(variance) * normal(key, mean.shape, mean.dtype)
-
-    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        return _drawn(self, key)
-
-    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        return _kl(self)
 
 
 class FullCovarianceLinear(AbstractLocalLinear):
@@ -164,7 +178,7 @@ class FullCovarianceLinear(AbstractLocalLinear):
         self.weight = FullGaussian(start.mean, start.log_scale, lower)
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
         self.prior_variance, _ = prior_variances("FullCovarianceLinear", prior_variance, None)
-        self.local = _flag("FullCovarianceLinear", local)
+        self.local = flag("FullCovarianceLinear", local)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         x = _checks.vector(type(self).__name__, x, self.weight.mean.shape[1])
@@ -183,7 +197,7 @@ class FullCovarianceLinear(AbstractLocalLinear):
         return self.weight.kl(self.prior_variance)
 
 
-class MeanFieldConv2d(AbstractVariational):
+class MeanFieldConv2d(AbstractMeanField):
     """A convolution with independent normal kernel entries and biases; the kernel is drawn once per key.
 
     Args:
@@ -205,12 +219,8 @@ class MeanFieldConv2d(AbstractVariational):
         bias: Distribution of the bias, or None.
     """
 
-    weight: DiagonalGaussian
-    bias: DiagonalGaussian | None
     stride: int = eqx.field(static=True)
     padding: int | str = eqx.field(static=True)
-    prior_variance: float = eqx.field(static=True)
-    bias_prior_variance: float | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -244,13 +254,6 @@ class MeanFieldConv2d(AbstractVariational):
         y = convolve(x, kernel, self.stride, self.padding)
         return y if bias is None else y + bias[:, None, None]
 
-    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Return weight and bias of an ordinary layer, drawn using the key, or their means."""
-        return _drawn(self, key)
-
-    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        return _kl(self)
-
 
 class DrawnLinear(Sized):
     """A dense layer with drawn weights."""
@@ -263,26 +266,11 @@ class DrawnLinear(Sized):
         return y if self.bias is None else y + self.bias
 
 
-def _flag(owner: str, local: Any) -> bool:
+def flag(owner: str, local: Any) -> bool:
+    """Check the option ``local``."""
     if not isinstance(local, bool | np.bool_):
         raise TypeError(f"{owner}: local must be True or False, found {_checks.described(local)}.")
     return bool(local)
-
-
-def _drawn(layer: Any, key: PRNGKey | None) -> tuple[Array, Array | None]:
-    if key is None:
-        return layer.weight.mean, None if layer.bias is None else layer.bias.mean
-    key_weight, key_bias = jax.random.split(key)
-    return layer.weight.sample(key_weight), None if layer.bias is None else layer.bias.sample(key_bias)
-
-
-def _kl(layer: Any) -> Scalar:
-    total = layer.weight.kl(layer.prior_variance)
-    if layer.bias is None:
-        return total
-    return total + layer.bias.kl(
-        layer.prior_variance if layer.bias_prior_variance is None else layer.bias_prior_variance
-    )
 
 
 def around_zero(

@@ -23,11 +23,11 @@ from geodax._types import Array, Position, PyTree, Scalar
 from geodax.nn.densities import python_number
 from geodax.nn.likelihoods import (
     AbstractLikelihood,
+    AbstractNoisyLikelihood,
     AbstractNormalLikelihood,
     Apply,
     apply_network,
     log_parameter,
-    require_one_parameter,
     require_shape,
     spread_over,
 )
@@ -61,7 +61,7 @@ class HeteroscedasticLikelihood(AbstractNormalLikelihood):
         return means, log_noise
 
 
-class StudentTLikelihood(AbstractLikelihood):
+class StudentTLikelihood(AbstractNoisyLikelihood):
     """Real targets with outliers: the noise has Student's t distribution.
 
     Args:
@@ -76,18 +76,6 @@ class StudentTLikelihood(AbstractLikelihood):
 
     def __check_init__(self):
         _checks.number("StudentTLikelihood", "degrees_of_freedom", self.degrees_of_freedom, above=0.0)
-        if self.noise is not None:
-            _checks.number("StudentTLikelihood", "noise", self.noise, above=0.0)
-
-    @property
-    def has_parameter(self) -> bool:
-        return self.noise is None
-
-    def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
-        """Return locations and logarithms of scales."""
-        require_one_parameter("StudentTLikelihood", "noise", self.noise, position)
-        log_scale = log_parameter("StudentTLikelihood", "noise", self.noise, position, outputs)
-        return outputs, spread_over(log_scale, outputs)
 
     def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
         locations, log_scale = parameters
@@ -145,11 +133,8 @@ class NegativeBinomialLikelihood(AbstractLikelihood):
     Args:
         dispersion: :math:`\alpha`; None if the position is a :class:`~geodax.nn.WithNoise`, whose ``log_noise`` is then
             the logarithm of :math:`\sqrt\alpha`.
-        base_rate: The mean where an output is 0, for each target if there are several; the mean is
-            ``base_rate * exp(output)``. Give the mean of the targets: networks start near 0, far from the
-            logarithm of large counts.
-        apply: ``(position, x) -> outputs``, one for each target; for an exposure, add its logarithm. None if positions
-            are networks that take one example.
+        base_rate: As for :class:`PoissonLikelihood`.
+        apply: As for :class:`PoissonLikelihood`.
     """
 
     dispersion: float | None = eqx.field(static=True, default=None, converter=python_number)
@@ -167,7 +152,6 @@ class NegativeBinomialLikelihood(AbstractLikelihood):
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return logarithms of means and of dispersions."""
-        require_one_parameter("NegativeBinomialLikelihood", "dispersion", self.dispersion, position)
         found = log_parameter("NegativeBinomialLikelihood", "dispersion", self.dispersion, position, outputs)
         log_dispersion = 2.0 * found if self.has_parameter else found
         return outputs + _log_rate(self.base_rate, outputs), spread_over(log_dispersion, outputs)

@@ -119,13 +119,10 @@ class Priors(eqx.Module):
         self.rules = _Rules(rules)
 
     def __call__(self, position: PyTree) -> Scalar:
-        """Compute the normalised log density of a network, or of a network with its scales.
-
-        Args:
-            position: The network, or the result of :meth:`extend`.
+        """Compute the log density of a network, or of the result of :meth:`extend`.
 
         Returns:
-            The sum over its arrays, with respect to the uniform measure of :func:`~geodax.nn.geometry`.
+            The sum over its arrays, normalised with respect to the uniform measure of :func:`~geodax.nn.geometry`.
 
         Raises:
             ValueError: If no rule matches an array, a rule without a wildcard matches none, or scales are missing.
@@ -148,10 +145,7 @@ class Priors(eqx.Module):
         return total
 
     def extend(self, network: PyTree) -> PyTree:
-        """Add the scale parameters of hierarchical priors.
-
-        Args:
-            network: The network.
+        """Add the scale parameters of hierarchical priors to a network.
 
         Returns:
             A :class:`Hierarchical`, or the network itself if no prior is hierarchical.
@@ -186,25 +180,11 @@ class Priors(eqx.Module):
         return Hierarchical(drawn_network, drawn_scales) if scales else drawn_network
 
     def describe(self, network: PyTree) -> list[tuple[str, tuple[int, ...], Prior]]:
-        """List the distribution of each array.
-
-        Args:
-            network: The network.
-
-        Returns:
-            ``(path, shape, distribution)`` for each array, with the number that ``"fan_in"`` is for it.
-        """
+        """List path, shape and distribution of each array of a network, with the number that ``"fan_in"`` is for it."""
         return [(path, array.shape, prior) for path, array, prior in self._governed(_parts(network)[0])]
 
     def variances(self, network: PyTree) -> list[float | None]:
-        """Return the variance of each array's prior, None where it is not normal with mean 0.
-
-        Args:
-            network: The network.
-
-        Returns:
-            One entry for each array.
-        """
+        """Return the variance of each array's prior, None where it is not normal with mean 0."""
         return [
             resolve_scale(prior.scale, shape, "Gaussian") ** 2
             if isinstance(prior, Gaussian) and prior.mean == 0
@@ -277,15 +257,7 @@ class Priors(eqx.Module):
 
 
 def log_prior(network: PyTree, rules: Sequence[Any] | None = None) -> Scalar:
-    """Compute the log density of a network under priors by rule: ``Priors(rules)(network)``.
-
-    Args:
-        network: The network.
-        rules: As for :class:`Priors`.
-
-    Returns:
-        The normalised log density.
-    """
+    """Compute the normalised log density of a network under priors by rule: ``Priors(rules)(network)``."""
     return Priors(rules)(network)
 
 

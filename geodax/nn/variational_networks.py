@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import numpy as np
 from equinox.nn import Conv, ConvTranspose, Linear, MultiheadAttention
 from jaxtyping import Float
 
@@ -16,7 +15,7 @@ from geodax.nn.dropout import DropoutConv2d, DropoutLinear
 from geodax.nn.hadamard import WHVILinear
 from geodax.nn.hadamard_conv import WHVIConv2d
 from geodax.nn.layers import BottleneckLinear
-from geodax.nn.mean_field import MeanFieldConv2d, MeanFieldLinear
+from geodax.nn.mean_field import MeanFieldConv2d, MeanFieldLinear, flag
 from geodax.nn.priors import Priors
 from geodax.nn.structure import is_structured
 from geodax.vi.dense import has_weight
@@ -28,7 +27,6 @@ _KINDS = {
     "mc-dropout": (DropoutLinear, DropoutConv2d),
 }
 _LAYERS = (WHVILinear, WHVIConv2d, MeanFieldLinear, MeanFieldConv2d, DropoutLinear, DropoutConv2d)
-INFERENCES = tuple(_KINDS)
 
 
 class FirstOutput(AbstractStandIn):
@@ -88,8 +86,7 @@ def variational(
     """
     _checks.chosen("variational", "inference", inference, tuple(_KINDS))
     key = _checks.random_key("variational", key)
-    if not isinstance(local, bool | np.bool_):
-        raise TypeError(f"variational: local must be True or False, found {_checks.described(local)}.")
+    local = flag("variational", local)
     _require_free_layers(network, inference)
     dense, convolution = _KINDS[inference]
     priors_ = {path: prior for path, _, prior in priors.describe(network)} if priors else {}
@@ -103,7 +100,7 @@ def variational(
     def options_of(place: Any) -> dict[str, Any]:
         if inference != "mean-field":
             return {}
-        return {"local": bool(local) and not any(place[: len(path)] == path for path in attentions)}
+        return {"local": local and not any(place[: len(path)] == path for path in attentions)}
 
     def replaced(place: Any, path: str, node: Any, key: PRNGKey) -> Any:
         variances = _variances(path, node, priors_)

@@ -194,6 +194,13 @@ def test_predictions(fitted, problem):
     weights = np.exp(fitted.log_predictive(row, places))
     np.testing.assert_allclose(np.trapezoid(weights, places), 1.0, rtol=1e-4)
     np.testing.assert_allclose(np.trapezoid(weights * places, places), mean[0], rtol=1e-4)
+    levels = np.array([0.05, 0.5, 0.9])
+    noise = fitted.target_spread_ * np.asarray(fitted.draws().noise)[:, None]
+    below = norm.cdf(fitted.predict_quantiles(x, levels)[:, None], fitted.predict_draws(x), noise).mean(axis=1)
+    np.testing.assert_allclose(below, np.repeat(levels[:, None], len(x), axis=1), atol=1e-6)
+    parts = fitted.predict_parts(x, problem[2])
+    np.testing.assert_allclose(parts.epistemic, fitted.predict_draws(x).var(axis=0))
+    np.testing.assert_array_equal(parts.log_density, fitted.log_predictive(x, problem[2]))
 
 
 def test_posterior_again(fitted, problem):

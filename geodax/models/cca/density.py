@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from geodax._types import Array, PRNGKey, Scalar
+from geodax._types import Array, PRNGKey
 from geodax.geometry.linalg import adjoint, cholesky, solve_accretive_and_log_det, solve_lower
 
 Values = Float[Array, "m n"]
@@ -102,18 +102,19 @@ def grouped_rows(rows: Float[np.ndarray, "m n"], groups: Int[np.ndarray, " m"]) 
 
 def loadings(theta: CCAParameters) -> Float[Array, "*draws g n r"]:
     """Compute the matrices L: shared columns first, then those of view 1, then those of view 2."""
-    shared = [
-        jnp.asarray(w) * jnp.asarray(scale)[..., None, :]
-        for w, scale in ((theta.shared_1, theta.shared_scale_1), (theta.shared_2, theta.shared_scale_2))
-    ]
-    own_1, own_2 = (
-        jnp.asarray(b) * jnp.asarray(scale)[..., None, :]
-        for b, scale in ((theta.own_1, theta.own_scale_1), (theta.own_2, theta.own_scale_2))
+    shared_1, shared_2, own_1, own_2 = (
+        jnp.asarray(frame) * jnp.asarray(scale)[..., None, :]
+        for frame, scale in (
+            (theta.shared_1, theta.shared_scale_1),
+            (theta.shared_2, theta.shared_scale_2),
+            (theta.own_1, theta.own_scale_1),
+            (theta.own_2, theta.own_scale_2),
+        )
     )
     nothing_1 = jnp.zeros((*own_1.shape[:-1], own_2.shape[-1]), own_1.dtype)
     nothing_2 = jnp.zeros((*own_2.shape[:-1], own_1.shape[-1]), own_2.dtype)
-    top = jnp.concatenate([shared[0], own_1, nothing_1], axis=-1)
-    bottom = jnp.concatenate([shared[1], nothing_2, own_2], axis=-1)
+    top = jnp.concatenate([shared_1, own_1, nothing_1], axis=-1)
+    bottom = jnp.concatenate([shared_2, nothing_2, own_2], axis=-1)
     return jnp.concatenate([top, bottom], axis=-2)
 
 
@@ -176,8 +177,9 @@ def row_posterior(theta: CCAParameters, rows: Values, groups: Places, is_observe
     factor = cholesky(_precision(basis, weighted))
     residual = (rows - means(theta)[groups]) * observed
     projected = jnp.einsum("mn,mnr->mr", residual, weighted)
-    mean = _solve(factor, projected[..., None])[..., 0]
-    log_determinant = _log_determinant(factor) + jnp.sum(observed * jnp.log(2 * math.pi * d), axis=-1)
+    mean = solve_lower(factor, solve_lower(factor, projected[..., None]), transpose=True)[..., 0]
+    log_determinant = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
+    log_determinant = log_determinant + jnp.sum(observed * jnp.log(2 * math.pi * d), axis=-1)
     rest = observed * (residual - jnp.einsum("mnr,mr->mn", basis, mean))
     form = jnp.sum(rest**2 / d, axis=-1) + jnp.sum(mean**2, axis=-1)
     return RowPosterior(mean, factor, -0.5 * (log_determinant + form))
@@ -238,11 +240,3 @@ def _precision(basis: Array, weighted: Array) -> Array:
     """Compute M, the precision of the latent vector given the observed columns."""
     gram = jnp.swapaxes(basis, -1, -2) @ weighted
     return gram + jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
-
-
-def _solve(factor: Array, right: Array) -> Array:
-    return solve_lower(factor, solve_lower(factor, right), transpose=True)
-
-
-def _log_determinant(factor: Array) -> Scalar | Array:
-    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)

@@ -10,26 +10,16 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax._wording import argument
-from geodax.models.cca import density
+from geodax.models.cca import density, inputs
 from geodax.models.cca import pooling as cca_pooling
 from geodax.models.cca.density import CCAParameters
-from geodax.models.cca.inputs import (
-    Columns,
-    Rows,
-    Views,
-    group_labels,
-    is_matrix,
-    names_of,
-    require_columns,
-    split_views,
-    units_within,
-)
+from geodax.models.cca.inputs import Columns, Rows, Views, group_labels
 from geodax.models.cca.options import CCAOptions
 from geodax.models.cca.pooling import CCAPrior
 from geodax.models.cca.signs import Frames, with_identified
 from geodax.models.missing import fill_missing
-from geodax.models.options import require_positive, sampled, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_rows, pooled, require_count
+from geodax.models.options import require_count, require_positive, sampled, seed_of
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, log_mean, over_rows, pooled
 from geodax.models.principal_axes import num_directions
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 
@@ -91,7 +81,7 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         self._require_noise(filled)
         pooling = cca_pooling.checked_pooling(_OWNER, self.pooling)
         prior = CCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale, self.spread_prior_scale)
-        seed = seed_of("HierarchicalCCA", self.random_state)
+        seed = seed_of(self)
         with jax.enable_x64(True):
             shape = cca_pooling.layout(len(self.groups_), self.reference_)
         posterior = sampled(
@@ -106,30 +96,13 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         return self
 
     def with_posterior(self, X: Any, groups: Any = None, *, posterior: Any) -> "HierarchicalCCA":
-        """Set the fitted state from existing draws, for instance those of a run folder.
-
-        Args:
-            X: The data of the fit.
-            groups: The group of each row.
-            posterior: A DataTree in the format of :meth:`fit`.
-
-        Returns:
-            The fitted estimator.
-        """
+        """Set the fitted state from the data and the draws of a fit, for instance those of a run folder."""
         self.prepare(X, groups)
         self.posterior_ = with_identified(posterior, self.reference_)
         return self
 
     def fit_transform(self, X: Any, groups: Any = None) -> Float[np.ndarray, "m r"]:
-        """Sample the posterior and compute the latent variables of the same rows.
-
-        Args:
-            X: As :meth:`fit`.
-            groups: As :meth:`fit`.
-
-        Returns:
-            As :meth:`transform`.
-        """
+        """Fit the model, and return the latent variables of the same rows as :meth:`transform`."""
         return self.fit(X, groups).transform(X, groups)
 
     def transform(self, X: Any, groups: Any = None) -> Float[np.ndarray, "m r"]:
@@ -145,14 +118,7 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         return over_rows(density.latent_mean, self.draws(), *self._both(X, groups).each).mean(axis=0)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return names of the latent variables in the order of :meth:`transform`, for ``set_output``.
-
-        Args:
-            input_features: Ignored.
-
-        Returns:
-            ``shared0``, ..., then those of the views, ``view_1_0``, ..., ``view_2_0``, ...
-        """
+        """Name the columns of :meth:`transform`: ``shared0``, ..., ``view_1_0``, ..., ``view_2_0``, ..."""
         check_is_fitted(self, "posterior_")
         sizes = {"shared": self.reference_.shared_1, "view_1_": self.reference_.own_1, "view_2_": self.reference_.own_2}
         return np.array([f"{name}{i}" for name, frame in sizes.items() for i in range(frame.shape[-1])], dtype=object)
@@ -219,18 +185,10 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         """
         rows = self._both(X, groups)
         each = over_rows(density.row_log_density, self.draws(), *rows.each)
-        return np.logaddexp.reduce(each, axis=0) - np.log(len(each)) - rows.observed @ np.log(self.spread_)
+        return log_mean(each) - rows.observed @ np.log(self.spread_)
 
     def score(self, X: Any, groups: Any = None) -> float:
-        """Compute the mean log posterior predictive density of rows.
-
-        Args:
-            X: Both views.
-            groups: The group of each row.
-
-        Returns:
-            The mean of :meth:`score_samples`.
-        """
+        """Compute the mean of :meth:`score_samples`."""
         return float(self.score_samples(X, groups).mean())
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> CCAParameters:
@@ -239,15 +197,11 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         return CCAParameters(**pooled(self.posterior_, CCAParameters._fields, most))
 
     def prepare(self, X: Any, groups: Any) -> tuple[density.GroupedRows, density.GroupedRows, cca_pooling.Estimate]:
-        """Check options and data, and store what predictions need.
-
-        Args:
-            X: Both views.
-            groups: The group of each row.
+        """Check options and the data of a fit, and store what predictions need.
 
         Returns:
             Sufficient statistics; those of the rows with missing cells filled, and the estimate near which chains
-            start; errors as for :meth:`fit`.
+            start.
         """
         require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale", "spread_prior_scale")
         is_hierarchical = cca_pooling.checked_pooling(_OWNER, self.pooling) == "hierarchical"
@@ -255,13 +209,10 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         n_1, n_2 = views.first.shape[1], views.second.shape[1]
         if min(n_1, n_2) < 2:
             raise ValueError(f"{_OWNER}: each view needs at least two columns, found {n_1} and {n_2}.")
-        sizes = (self.n_shared, self.n_view_1, self.n_view_2)
-        for name, size, most in zip(
-            ("n_shared", "n_view_1", "n_view_2"), sizes, (min(n_1, n_2), n_1, n_2), strict=True
-        ):
-            require_count(_OWNER, name, size, most - 1, "the columns of the view less one")
+        for name, columns in {"n_shared": min(n_1, n_2), "n_view_1": n_1, "n_view_2": n_2}.items():
+            require_count(self, name, columns - 1, "the columns of the view less one")
         labels = group_labels(_OWNER, X, groups, len(views.first), () if is_hierarchical else ("all",))
-        units = units_within(_OWNER, views, labels, standardize=self.standardize)
+        units = inputs.units_within(_OWNER, views, labels, standardize=self.standardize)
         if is_hierarchical and len(units.groups) < 2:
             raise ValueError(
                 f"{_OWNER}: a hierarchy needs at least two groups, found one; use {argument('pooling', 'separate')}."
@@ -270,6 +221,7 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         self.center_, self.spread_, self.groups_, self.view_names_ = units
         rows = units.rows(_OWNER, {1: views.first, 2: views.second}, labels)
         filled = density.grouped_rows(fill_missing(rows.with_missing()), rows.places)
+        sizes = (self.n_shared, self.n_view_1, self.n_view_2)
         estimate = cca_pooling.pooled_estimate(filled, n_1, sizes, self.reference)
         self.reference_ = estimate.frames
         return density.grouped_rows(rows.with_missing(), rows.places), filled, estimate
@@ -300,7 +252,7 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         check_is_fitted(self, "posterior_")
         views = self._views(X, reset=False)
         for names, fitted in zip(views.names, self.view_names_, strict=True):
-            require_columns(_OWNER, names, fitted)
+            inputs.require_columns(_OWNER, names, fitted)
         labels = group_labels(_OWNER, X, groups, len(views.first), self.groups_)
         return self.units_.rows(_OWNER, {1: views.first, 2: views.second}, labels)
 
@@ -308,14 +260,14 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         check_is_fitted(self, "posterior_")
         if view not in (1, 2):
             raise ValueError(f"{_OWNER}: view must be 1 or 2, the view to predict, found {view!r}.")
-        require_columns(_OWNER, names_of(X), self.view_names_[2 - view])
+        inputs.require_columns(_OWNER, inputs.names_of(X), self.view_names_[2 - view])
         found = np.asarray(X, dtype=np.float64)
         return self.units_.rows(_OWNER, {3 - view: found}, group_labels(_OWNER, X, groups, len(found), self.groups_))
 
     def _views(self, X: Any, *, reset: bool) -> Views:
         if reset:
             self._columns = self.views  # of the fit, even if the option changes later
-        if self._columns is not None and is_matrix(X):
+        if self._columns is not None and inputs.is_matrix(X):
             X = validate_data(
                 self,
                 X,
@@ -325,7 +277,7 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
                 ensure_min_samples=_LEAST_ROWS if reset else 1,
                 ensure_min_features=_LEAST_COLUMNS,
             )
-        views = split_views(_OWNER, X, self._columns)
+        views = inputs.split_views(_OWNER, X, self._columns)
         if reset:
             self.n_features_in_ = views.both().shape[1] if self._columns is None else np.shape(X)[1]
         return views

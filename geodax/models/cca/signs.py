@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from geodax.models.cca.density import CCAParameters
-from geodax.models.pooling import thinned
+from geodax.models.pooling import thinned, with_variables
 
 _PASSES = 3
 
@@ -69,14 +69,13 @@ def identified(draws: CCAParameters, reference: Frames) -> CCAParameters:
 
 def with_identified(posterior: Any, reference: Frames) -> Any:
     """Return a copy of a posterior with order and signs of the columns of all draws and common matrices aligned."""
-    tree = thinned(posterior).copy()
-    group = tree["posterior"].to_dataset()
+    tree = thinned(posterior)
+    group = tree["posterior"]
     changes = identified(CCAParameters(*(group[name].values for name in CCAParameters._fields)), reference)._asdict()
     if "common_shared_1" in group:
         common = matched_frames(Frames(*(group[f"common_{name}"].values for name in FRAMES)), reference)
         changes |= {f"common_{name}": frame for name, frame in common._asdict().items()}
-    tree["posterior"] = group.assign({name: (group[name].dims, values) for name, values in changes.items()})
-    return tree
+    return with_variables(tree, **changes)
 
 
 def matched_frames(draws: Frames, reference: Frames) -> Frames:

@@ -21,8 +21,8 @@ from geodax.models.eigenmodel import density
 from geodax.models.eigenmodel.density import EigenmodelParameters, EigenmodelPrior
 from geodax.models.eigenmodel.modes import EigenmodelMode, find_modes, starting_point
 from geodax.models.eigenmodel.options import EigenmodelOptions
-from geodax.models.options import require_positive, run_options, sampled, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
+from geodax.models.options import require_count, require_positive, run_options, sampled, seed_of
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, log_mean, over_draws, pooled, thinned, with_variables
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 
 
@@ -52,7 +52,6 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
     """
 
     def __sklearn_tags__(self) -> Tags:
-        """Declare that X relates rows to columns."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = True
         return tags
@@ -73,9 +72,8 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
                 options are invalid.
         """
         data = density.pairs(self.prepare(X))
-        link = self._link()
-        prior = self._prior()
-        seed = seed_of("Eigenmodel", self.random_state)
+        link, prior = self._link(), self._prior()
+        seed = seed_of(self)
         run_options(self)  # checked before the search
         self.modes_ = find_modes(data, self.rank, link, prior)
         logdensity_fn, manifold = density.log_density(data, link, prior), Product({"vectors": Stiefel()})
@@ -85,29 +83,13 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
     def find_modes(self, X: Any) -> list[EigenmodelMode]:
         """Search for the modes of the posterior, as :meth:`fit` does before sampling.
 
-        Args:
-            X: As :meth:`fit`.
-
         Returns:
             A mode for each number of positive eigenvalues, highest first.
-
-        Raises:
-            ValueError: As :meth:`fit`.
         """
         return find_modes(density.pairs(self.prepare(X)), self.rank, self._link(), self._prior())
 
     def prepare(self, X: Any) -> Float[np.ndarray, "n n"]:
-        """Check a network.
-
-        Args:
-            X: As :meth:`fit`.
-
-        Returns:
-            The matrix in double precision.
-
-        Raises:
-            ValueError: As :meth:`fit`.
-        """
+        """Check options and the network of a fit, and return it in double precision."""
         matrix = _checks.numbers("Eigenmodel", "X", X)
         require_positive(self, "eigenvalue_scale", "intercept_scale")
         link = self._link()
@@ -117,7 +99,7 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
                 + in_python("; networkx.to_numpy_array(graph, weight=None) makes one of a graph")
                 + "."
             )
-        require_count("Eigenmodel", "rank", self.rank, len(matrix) - 1, "the number of nodes less one")
+        require_count(self, "rank", len(matrix) - 1, "the number of nodes less one")
         off = ~np.eye(len(matrix), dtype=bool)
         differs = off & ~np.isclose(matrix, matrix.T, rtol=0, atol=0, equal_nan=True)
         if differs.any():
@@ -146,15 +128,7 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
         return matrix
 
     def with_posterior(self, X: Any, posterior: Any) -> "Eigenmodel":
-        """Set the fitted state from existing draws, for instance those of a run folder.
-
-        Args:
-            X: The network of the fit.
-            posterior: A DataTree in the format of :meth:`fit`.
-
-        Returns:
-            The fitted estimator.
-        """
+        """Set the fitted state from the data and the draws of a fit, for instance those of a run folder."""
         self.prepare(X)
         return self._take(posterior)
 
@@ -176,17 +150,7 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
         return mean if chosen is None else mean[chosen[:, 0], chosen[:, 1]]
 
     def predict_draws(self, X: Any = None) -> np.ndarray:
-        """Return draws of the probabilities (or rates) of pairs, for intervals.
-
-        Args:
-            X: As :meth:`predict`.
-
-        Returns:
-            As :meth:`predict`, with a leading axis for the posterior draws used.
-
-        Raises:
-            ValueError: As :meth:`predict`.
-        """
+        """Return the values of :meth:`predict` at each posterior draw used, for intervals."""
         check_is_fitted(self)
         chosen = None if X is None else self._checked_pairs(X)
         link = self._link_of_fit
@@ -198,15 +162,7 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
         return means
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Compute the mean log posterior predictive probability of the observed pairs.
-
-        Args:
-            X: A network of the same nodes, NaN where a pair is excluded.
-            y: Ignored.
-
-        Returns:
-            The mean over the pairs.
-        """
+        """Compute the mean of :meth:`log_predictive`; y is ignored."""
         return float(self.log_predictive(X).mean())
 
     def log_predictive(self, X: Any) -> Float[np.ndarray, " pair"]:
@@ -226,9 +182,7 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
             values = jnp.asarray(data.values, theta.vectors.dtype)
             return density.pair_log_likelihood(density.predictor(theta), values, link)
 
-        values = over_draws(log_probabilities, self.draws())
-        each = np.logaddexp.reduce(values, axis=0) - np.log(len(values))
-        return each[data.is_observed]
+        return log_mean(over_draws(log_probabilities, self.draws()))[data.is_observed]
 
     def sample_networks(self, *, random_state: int = 0) -> Float[np.ndarray, "draw n n"]:
         """Draw networks from the posterior predictive distribution.
@@ -251,14 +205,11 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
         return EigenmodelParameters(**pooled(self.posterior_, EigenmodelParameters._fields, most))
 
     def _take(self, posterior: Any) -> "Eigenmodel":
-        tree = thinned(posterior).copy()
-        group = tree["posterior"].to_dataset()
+        tree = thinned(posterior)
+        group = tree["posterior"]
         vectors, eigenvalues = density.with_ordered_columns(group["vectors"].values, group["eigenvalues"].values)
         aligned, _ = align_signs(vectors)
-        tree["posterior"] = group.assign(
-            vectors=(group["vectors"].dims, aligned), eigenvalues=(group["eigenvalues"].dims, eigenvalues)
-        )
-        self.posterior_ = tree
+        self.posterior_ = with_variables(tree, vectors=aligned, eigenvalues=eigenvalues)
         self._link_of_fit: density.Link = self._link()  # of predictions, even if options change later
         self.vectors_ = mean_orthonormal(aligned.reshape(-1, *aligned.shape[2:]))
         self.eigenvalues_ = eigenvalues.mean(axis=(0, 1))

@@ -43,12 +43,6 @@ class EigenmodelMode(NamedTuple):
 def find_modes(data: NetworkPairs, rank: int, link: Link, prior: EigenmodelPrior) -> list[EigenmodelMode]:
     """Climb from the leading eigenvectors of the network, for each number of positive eigenvalues.
 
-    Args:
-        data: The network.
-        rank: p.
-        link: The link, which determines the distribution of a pair.
-        prior: The prior.
-
     Returns:
         A mode for each number, highest first; one with an eigenvalue of zero is a point on the way to another.
     """
@@ -62,16 +56,7 @@ def find_modes(data: NetworkPairs, rank: int, link: Link, prior: EigenmodelPrior
 
 
 def starting_point(key: PRNGKey, modes: list[EigenmodelMode], *, spread: float = 0.3) -> Position:
-    """Draw an initial position near one of the modes.
-
-    Args:
-        key: PRNG key for the choice and for the perturbation, which separates the chains.
-        modes: The modes.
-        spread: Size of the perturbation.
-
-    Returns:
-        A position.
-    """
+    """Draw an initial position near one of the modes; a perturbation of size ``spread`` separates the chains."""
     # NumPy seeded by the key avoids compilation for three small arrays
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     theta = modes[np.argmax([mode.log_density + generator.gumbel() for mode in modes])].theta

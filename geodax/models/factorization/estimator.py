@@ -20,8 +20,7 @@ from geodax.models.factorization.predictive import as_pairs, draws_at, names_of_
 from geodax.models.factorization.starts import SpectralStart
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
 from geodax.models.numbers import PredictsNumbers
-from geodax.models.options import require_positive, seed_of
-from geodax.models.pooling import require_count
+from geodax.models.options import require_count, require_positive, seed_of
 from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import moments
 from geodax.posterior import Posterior
@@ -38,7 +37,8 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
     and priors. Ratings are standardised internally. Each chain starts near the leading singular vectors of the known
     entries.
 
-    Users and items that were not in the fit are predicted from their priors, which are wide.
+    Users and items that were not in the fit are predicted from their priors, which are wide: they contribute nothing to
+    the expected ratings, and their interaction is approximated as normal.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with ``left``, ``right``, ``scales`` (descending),
@@ -70,10 +70,8 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
         """
         form, data = self.prepare(X, y)
         users, items, ratings = data
-        folder = None if self.checkpoint is None else Path(self.checkpoint)
-        seed = seed_of("LowRankFactorization", self.random_state)
         self.posterior_ = sample_in_stages(
-            jax.random.key(seed),
+            jax.random.key(seed_of(self)),
             self._settings(),
             Posterior(
                 log_prior=partial(density.log_prior, form=form),
@@ -83,7 +81,7 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
             data,
             SpectralStart(users, items, ratings, form),
             manifold=density.geometry(form),
-            folder=folder,
+            folder=None if self.checkpoint is None else Path(self.checkpoint),
             devices=self.devices,
             progress=self.progress,
             trains=False,  # the initial position is close enough
@@ -92,17 +90,10 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
         return self
 
     def prepare(self, X: Any, y: Any) -> tuple[density.FactorizationForm, tuple[np.ndarray, ...]]:
-        """Check training data and options, and learn names and the standardisation.
-
-        Args:
-            X: As :meth:`fit`.
-            y: As :meth:`fit`.
+        """Check options and the data of a fit, and learn names and the standardisation.
 
         Returns:
             The model's form, and indices of users and items with standardised ratings.
-
-        Raises:
-            ValueError: As :meth:`fit`.
         """
         pairs, names, ratings = as_pairs(X), names_of_columns(X), np.asarray(y, np.float64)
         if ratings.shape != (len(pairs[0]),) or not np.isfinite(ratings).all():
@@ -120,10 +111,8 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
             del self.feature_names_in_
         (self.users_, users), (self.items_, items) = (np.unique(side, return_inverse=True) for side in pairs)
         smaller = min(len(self.users_), len(self.items_))
-        require_count(
-            "LowRankFactorization", "rank", self.rank, smaller, f"the fewer of {len(self.users_)} users and "
-            f"{len(self.items_)} items"
-        )  # fmt: skip
+        why = f"the fewer of {len(self.users_)} users and {len(self.items_)} items"
+        require_count(self, "rank", smaller, why)
         _checks.chosen("LowRankFactorization", "factorization", self.factorization, tuple(density.FACTORIZATIONS))
         require_positive(self, "interaction_scale", "offset_scale")
         self._settings().check_numbers()
@@ -140,31 +129,12 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
         return self._form, (users.astype(np.int32), items.astype(np.int32), standardised)
 
     def with_posterior(self, X: Any, y: Any, posterior: Any) -> "LowRankFactorization":
-        """Set the fitted state from existing draws, for instance those of a run folder.
-
-        Args:
-            X: The pairs of the fit.
-            y: The ratings of the fit.
-            posterior: A DataTree in the format of :meth:`fit`.
-
-        Returns:
-            The fitted estimator.
-        """
+        """Set the fitted state from the data and the draws of a fit, for instance those of a run folder."""
         self.prepare(X, y)
         self.posterior_ = posterior
         return self
 
     def predict_parts(self, X: Any, y: Any = None) -> NumberPredictions:
-        """Compute means, and variances with their decomposition.
-
-        Args:
-            X: A user and an item per row.
-            y: Ratings, for their predictive density.
-
-        Returns:
-            Means, the variance of the noise (aleatoric) and of the expected rating (epistemic), and log predictive
-            densities if ratings were given, in which the interaction of an unknown user is approximated as normal.
-        """
         blocks = list(self._draws_at(X))
         mixed = numbers_from_means(
             ((mean[None], np.sqrt(noise + extra)[None]) for mean, extra, noise in blocks),
@@ -174,47 +144,14 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
         return mixed._replace(aleatoric=noise, epistemic=mixed.variance - noise)
 
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows"]:
-        """Return the expected rating at each draw; unknown users and items contribute nothing.
-
-        Args:
-            X: A user and an item per row.
-
-        Returns:
-            One number per row for each posterior draw used.
-        """
         return np.stack([mean for mean, _, _ in self._draws_at(X)])
 
     def _mixture(self, X: Any) -> Mixture:
         means, variances = zip(*((mean, extra + noise) for mean, extra, noise in self._draws_at(X)), strict=True)
         return Mixture(Normal, (np.stack(means), np.sqrt(np.stack(variances))))
 
-    def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
-        """Draw ratings from the posterior predictive distribution.
-
-        Args:
-            X: A user and an item per row.
-            random_state: Seed of the noise.
-
-        Returns:
-            One rating per row for each posterior draw used.
-        """
-        generator = np.random.default_rng(random_state)
-        return np.stack(
-            [
-                mean + np.sqrt(noise + extra) * generator.standard_normal(len(mean))
-                for mean, extra, noise in self._draws_at(X)
-            ]
-        )
-
     def is_known(self, X: Any) -> np.ndarray:
-        """Return whether the user and the item of each row were in the fit.
-
-        Args:
-            X: A user and an item per row.
-
-        Returns:
-            A boolean array, rows x 2.
-        """
+        """Return whether the user and the item of each row were in the fit, rows x 2."""
         return np.stack([places >= 0 for places in self._places(X)], axis=1)
 
     def _settings(self) -> StochasticGradientMCMC:

@@ -132,22 +132,12 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, calibration: Any = None
     ) -> tuple[Any, ...]:
-        """Check training data and options, and compute the standardisation.
-
-        Args:
-            X: As :meth:`fit`.
-            y: As :meth:`fit`.
-            sample_weight: As :meth:`fit`.
-            groups: As :meth:`fit`.
-            calibration: As :meth:`fit`.
+        """Check options and the data of a fit, and compute the standardisation.
 
         Returns:
             Inputs of the network, targets, and weights if there are any, for training, and the raw rows held out for
             calibration. The inputs are standardised, and have several draws of each row along the second axis if cells
             are missing.
-
-        Raises:
-            ValueError: As :meth:`fit`.
         """
         if hasattr(self, "calibration_"):  # from an earlier fit
             del self.calibration_
@@ -190,19 +180,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
     def with_posterior(
         self, X: Any, y: Any, posterior: Any, sample_weight: Any = None, groups: Any = None, calibration: Any = None
     ) -> Any:
-        """Set the fitted state from existing draws, for instance those of a run folder.
-
-        Args:
-            X: The inputs of the fit.
-            y: The targets of the fit.
-            posterior: A DataTree in the format of :meth:`fit`.
-            sample_weight: The weights of the fit.
-            groups: The groups of the fit.
-            calibration: The rows held out from the fit, if they were given.
-
-        Returns:
-            The fitted estimator.
-        """
+        """Set the fitted state from the data and the draws of a fit, for instance those of a run folder."""
         *data, held_out = self.prepare(X, y, sample_weight, groups, calibration)
         return self._take(posterior, data, held_out)
 
@@ -262,9 +240,9 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
 
     def _seed(self) -> int:
         if not isinstance(self.random_state, np.random.RandomState) and self.random_state is not None:
-            return seed_of(type(self).__name__, self.random_state)
+            return seed_of(self)
         if not hasattr(self, "seed_"):
-            self.seed_ = seed_of(type(self).__name__, self.random_state)
+            self.seed_ = seed_of(self)
             self._folder_of_seed = self.checkpoint
         return self.seed_
 

@@ -53,50 +53,22 @@ class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayes
     """
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predict the most probable class of each row.
-
-        Args:
-            X: Inputs, rows x columns.
-
-        Returns:
-            Labels as in y.
-        """
+        """Predict the label of the most probable class of each row."""
         numbers = self.predict_proba(X).argmax(axis=1)
         return self.classes_[numbers]
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "rows classes"]:
-        """Compute posterior predictive probabilities, the mean of the draws' at the temperature of the fit.
-
-        Args:
-            X: Inputs, rows x columns.
-
-        Returns:
-            Probabilities, in the order of ``classes_``.
-        """
+        """Compute posterior predictive probabilities in the order of ``classes_``: means over the draws, sharpened."""
         return self.predict_parts(X).probabilities
 
     def predict_parts(self, X: Any) -> ClassPredictions:
-        """Compute probabilities, and their uncertainty with its decomposition.
-
-        Args:
-            X: Inputs, rows x columns.
-
-        Returns:
-            Probabilities, and the entropy of each row with its aleatoric and epistemic parts, in nats.
-        """
+        """Compute probabilities, and the entropy of each row with its aleatoric and epistemic parts, in nats."""
         inputs = self._inputs(X)
         temperatures = np.where(np.isnan(inputs).any(axis=1), 1.0, self.scaling_temperature_)
         return classes_from_logits(self._logits(inputs)).at_temperature(temperatures)
 
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows classes"]:
-        """Return the probabilities of each draw of the ensemble.
-
-        Args:
-            X: Inputs, rows x columns.
-
-        Returns:
-            Probabilities of each draw, not scaled by the temperature, with the chains concatenated.
-        """
+        """Return the probabilities of each draw of the ensemble, not sharpened, with the chains concatenated."""
         return np.concatenate([special.softmax(logits, axis=-1) for logits in self._logits(self._inputs(X))])
 
     def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:

@@ -16,12 +16,11 @@ from geodax._types import PRNGKey
 from geodax._wording import argument
 from geodax.data.minibatches import batches
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Data, NetworkProblem, require_free_weights
-from geodax.models.mlp.stochastic import MOST_ITERATIONS, held_out_training, least_temperature
-from geodax.models.options import kept_in
+from geodax.models.mlp.stochastic import held_out_training, least_temperature
+from geodax.models.options import kept_in, require_numbers
 from geodax.posterior import Posterior
 from geodax.run.ensembles import train_ensemble
 from geodax.run.swag import swag
-from geodax.sgmcmc.schedules import as_number
 
 _BATCH_SIZE = 100
 _LEAST_BATCHES = 4  # in a pass
@@ -49,13 +48,8 @@ class NetworkEnsemble(AbstractInference):
     num_samples: int = 100
 
     def check(self, problem: NetworkProblem) -> None:
-        """Raise ValueError for numbers out of range, for priors whose optimum is zero, and for SWAG on manifolds."""
         _checks.chosen("NetworkEnsemble", "inference", self.inference, _INFERENCES)
-        if self.step_size is not None:
-            as_number("NetworkEnsemble", "step_size", self.step_size)
-        for name in ("batch_size", "num_warmup", "num_chains", "num_samples"):
-            if name != "batch_size" or self.batch_size is not None:
-                _checks.whole("NetworkEnsemble", name, getattr(self, name), most=MOST_ITERATIONS)
+        require_numbers("NetworkEnsemble", self, "batch_size", "num_warmup", "num_chains", "num_samples")
         if self.inference != "ensemble":
             instead = f"{argument('inference', 'ensemble')} or 'mcmc'"
             require_free_weights(problem, argument("inference", self.inference), instead)

@@ -9,12 +9,12 @@ describes them.
 
 import abc
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,7 +75,13 @@ class NetworkProblem:
         """Create a network in single precision, including noise and prior parameters."""
         out_features = "scalar" if self.out_features is None or self.is_ordinal else self.out_features
         network = _network(
-            self.in_features, out_features, self.widths, self.activation, self.orthogonal, self.rank, key
+            in_features=self.in_features,
+            out_features=out_features,
+            widths=self.widths,
+            activation=ACTIVATIONS[self.activation],
+            orthogonal=self.orthogonal,
+            rank=self.rank,
+            key=key,
         )
         if self.is_ordinal:
             assert self.out_features is not None
@@ -205,26 +211,9 @@ class AbstractInference(abc.ABC):
         """
 
 
-@functools.partial(jax.jit, static_argnums=range(6))
-def _network(
-    in_features: int,
-    out_features: Any,
-    widths: tuple[int, ...],
-    activation: str,
-    orthogonal: bool,
-    rank: Any,
-    key: PRNGKey,
-) -> nn.MLP:
-    return nn.MLP(
-        in_features,
-        out_features,
-        widths=widths,
-        activation=ACTIVATIONS[activation],
-        orthogonal=orthogonal,
-        rank=rank,
-        dtype=jnp.float32,
-        key=key,
-    )
+@eqx.filter_jit
+def _network(**options: Any) -> nn.MLP:
+    return nn.MLP(**options, dtype=jnp.float32)
 
 
 def require_free_weights(problem: NetworkProblem, what: str, instead: str) -> None:

@@ -81,7 +81,6 @@ class LaplaceInference(AbstractInference):
         return 1.0
 
     def check(self, problem: NetworkProblem) -> None:
-        """Raise ValueError for numbers out of range, structured weights, priors and likelihoods that are not normal."""
         _checks.chosen(_OWNER, "structure", self.structure, _STRUCTURES)
         _checks.chosen(_OWNER, "layers", self.layers, _LAYERS)
         _checks.whole(_OWNER, "num_samples", self.num_samples)
@@ -102,7 +101,6 @@ class LaplaceInference(AbstractInference):
         return NetworkEnsemble(inference="ensemble", **settings)
 
     def form(self, problem: NetworkProblem) -> Form:
-        """Draws are networks as built by the problem, linearised at trained ones."""
         network = problem.build(jax.random.key(0))
         return Form(nn.linearised(network, network), apply_network)
 

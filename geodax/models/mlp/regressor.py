@@ -55,34 +55,16 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
     _column = None  # of the outputs, see for_target
 
     def __sklearn_tags__(self) -> Tags:
-        """Declare that several targets are allowed."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
     def predict_parts(self, X: Any, y: Any = None) -> NumberPredictions:
-        """Compute means, and variances with their decomposition.
-
-        Args:
-            X: Inputs, rows x columns.
-            y: Targets, for their predictive density.
-
-        Returns:
-            Means, the variance of the noise (aleatoric) and of the function (epistemic), and log predictive densities
-            (of counts: probabilities) where targets were given; all in the units of y.
-        """
         distributions = (self._distribution(*block) for block in self._outputs(self._inputs(X)))
         return numbers_from_distributions(distributions, targets=None if y is None else np.asarray(y, np.float64))
 
     def predict_distribution(self, X: Any) -> Mixture:
-        """Return the posterior predictive distributions: mixtures over the draws of the ensemble.
-
-        Args:
-            X: Inputs, rows x columns.
-
-        Returns:
-            The distributions, in the units of y.
-        """
+        """Return the posterior predictive distributions, in the units of y: mixtures over the draws of the ensemble."""
         parts = zip(*self._outputs(self._inputs(X)), strict=True)
         return Mixture(self._distribution, tuple(np.concatenate(part) for part in parts))
 
@@ -90,14 +72,6 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
         return self.predict_distribution(X)
 
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows *targets"]:
-        """Return the noise-free function at each draw: the expected target.
-
-        Args:
-            X: Inputs, rows x columns.
-
-        Returns:
-            One prediction per row for each draw of the ensemble, in the units of y.
-        """
         return np.concatenate([self._distribution(*block).mean() for block in self._outputs(self._inputs(X))])
 
     def predict_cdf(self, X: Any, y: Any) -> Float[np.ndarray, "rows *targets"]:
@@ -125,18 +99,6 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
             )
         return found.cdf(targets)
 
-    def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows *targets"]:
-        """Draw targets from the posterior predictive distribution.
-
-        Args:
-            X: Inputs, rows x columns.
-            random_state: Seed of the noise.
-
-        Returns:
-            One target per row for each draw of the ensemble, in the units of y.
-        """
-        return self.predict_distribution(X).sample(random_state)
-
     def predict_interval(self, X: Any, alpha: float = 0.1) -> PredictionIntervals:
         """Compute split-conformal intervals, which contain the target with probability at least ``1 - alpha``.
 
@@ -162,9 +124,10 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
                 known[k], targets[k], mean[k], coverage=1.0 - alpha, calibration_scale=scale[k], scale=deviation[k]
             )
 
-        found = of_target(...) if self._num_targets is None else None
-        if found is None:
-            each = [of_target((..., k)) for k in range(self._num_targets or 0)]
+        if self._num_targets is None:
+            found = of_target(...)
+        else:
+            each = [of_target((..., k)) for k in range(self._num_targets)]
             lower, upper = (np.stack(ends, axis=-1) for ends in list(zip(*each, strict=True))[:2])
             found = PredictionIntervals(lower, upper, max(one.threshold for one in each))
         if self._likelihood_of_fit == "log-normal":

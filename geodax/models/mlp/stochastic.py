@@ -34,7 +34,7 @@ from geodax.data.minibatches import batches
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Data, NetworkProblem, require_free_weights
 from geodax.models.mlp.weights import whole_groups
-from geodax.models.options import kept_in
+from geodax.models.options import kept_in, require_numbers
 from geodax.posterior import Posterior
 from geodax.run.sample import sample
 from geodax.run.training import train_first
@@ -51,7 +51,6 @@ METRICS: Mapping[str, Callable[[int], metrics.AbstractMetric]] = {  # as functio
     "shampoo": lambda num_data: metrics.Shampoo(),
 }
 SAMPLERS = ("sghmc", "sgrld")
-MOST_ITERATIONS = 10**9
 _BATCH_SIZE = 5000
 _PASS, _INNER, _LARGEST = 8, 4, 1000  # batches of a pass, steps of an iteration and examples of a batch of networks
 _TRAINED = 2  # batches of an iteration that training takes: nearly as good as all four, at half the cost
@@ -128,14 +127,14 @@ class StochasticGradientMCMC(AbstractInference):
             )
 
     def check_numbers(self) -> None:
-        """Raise ValueError for a number out of range."""
-        for name, least in (("friction", None), ("temperature", 0.0), ("step_size", None)):
+        """Raise TypeError or ValueError for a number out of range."""
+        owner, counts = "StochasticGradientMCMC", ["batch_size", "num_samples", "thinning", "num_chains"]
+        for name, least in (("friction", None), ("temperature", 0.0)):
             if getattr(self, name) is not None:
-                as_number("StochasticGradientMCMC", name, getattr(self, name), least=least)
-        for name in ("batch_size", "num_samples", "thinning", "num_chains", "num_warmup"):
-            is_left_out = name == "batch_size" and self.batch_size is None
-            if not is_left_out and (name != "num_warmup" or self.num_warmup != 0 or self.step_size is None):
-                _checks.whole("StochasticGradientMCMC", name, getattr(self, name), most=MOST_ITERATIONS)
+                as_number(owner, name, getattr(self, name), least=least)
+        if self.num_warmup != 0 or self.step_size is None:
+            counts.append("num_warmup")
+        require_numbers(owner, self, *counts)
 
     def run(self, rng_key: PRNGKey, problem: NetworkProblem, data: Data, *, folder: Path | None, **how: Any) -> Any:
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=len(data[0]))

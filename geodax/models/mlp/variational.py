@@ -38,11 +38,11 @@ from geodax.models.mlp.inference import (
     independent_draws,
     require_free_weights,
 )
-from geodax.models.options import kept_in
+from geodax.models.options import kept_in, require_numbers
 from geodax.run.fit import fit
 from geodax.run.sample import sample
 from geodax.run.sharding import device_list, most_that_divide
-from geodax.sgmcmc.schedules import as_number, polynomial
+from geodax.sgmcmc.schedules import polynomial
 from geodax.vi.ivon import ivon
 from geodax.vi.kronecker import KroneckerOver
 from geodax.vi.noisy_kfac import noisy_kfac
@@ -52,7 +52,6 @@ _OWNER = "VariationalInference"
 _LEARNING_RATE = 0.01
 _NATURAL_RATE = 0.03
 _NATURAL = {"ivon": ivon, "noisy-kfac": noisy_kfac}
-_MOST_STEPS = 10**9
 _MOST_ROWS = 1000
 _BATCH_SIZE = 1000
 
@@ -84,13 +83,8 @@ class VariationalInference(AbstractInference):
         return 1.0
 
     def check(self, problem: NetworkProblem) -> None:
-        """Raise ValueError for structured weights, non-normal priors, and numbers out of range."""
         require_free_weights(problem, argument("inference", self.kind), argument("inference", "mcmc"))
-        if self.step_size is not None:
-            as_number("VariationalInference", "step_size", self.step_size)
-        for name in ("batch_size", "num_samples", "num_chains", "num_warmup"):
-            if getattr(self, name) is not None or name != "batch_size":
-                _checks.whole("VariationalInference", name, getattr(self, name), most=_MOST_STEPS)
+        require_numbers(_OWNER, self, "batch_size", "num_samples", "num_chains", "num_warmup")
         jax.eval_shape(lambda key: self.start(problem, key), jax.random.key(0))
 
     def _built(self, problem: NetworkProblem, key: PRNGKey) -> Any:
@@ -189,7 +183,6 @@ class NaturalGradient(VariationalInference):
         return self._built(problem, key)
 
     def check(self, problem: NetworkProblem) -> None:
-        """Raise ValueError as for the other inferences, and for missing inputs under noisy K-FAC."""
         _checks.chosen("NaturalGradient", "kind", self.kind, tuple(_NATURAL))
         super().check(problem)
         self.method(problem, problem.build(jax.random.key(0)), problem.log_likelihood(as_bound=True), 1)

@@ -19,8 +19,8 @@ from geodax.models.network.density import NetworkParameters, NetworkPrior
 from geodax.models.network.modes import NetworkMode, find_modes, starting_point
 from geodax.models.network.options import NetworkOptions
 from geodax.models.network.order import identified
-from geodax.models.options import require_positive, run_options, sampled, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
+from geodax.models.options import require_count, require_positive, run_options, sampled, seed_of
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, log_mean, over_draws, pooled, thinned, with_variables
 from geodax.models.run_arguments import RunArguments, all_or_nothing
 
 _MOST_STARTS = 10_000
@@ -70,7 +70,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
             ValueError: If the counts are not symmetric integers, or options are invalid.
         """
         counts = self.prepare(X)
-        data, prior, seed = self._data(counts), self._prior(), self._seed()
+        data, prior, seed = self._data(counts), self._prior(), seed_of(self)
         run_options(self)  # checked before the search
         self.modes_ = self._search(data, seed)
         posterior = sampled(
@@ -84,54 +84,27 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return self._take(counts, posterior)
 
     def find_modes(self, X: Any) -> list[NetworkMode]:
-        """Search for the modes of the posterior, as :meth:`fit` does before sampling.
-
-        Args:
-            X: As :meth:`fit`.
-
-        Returns:
-            The modes, highest first.
-
-        Raises:
-            ValueError: As :meth:`fit`.
-        """
-        return self._search(self._data(self.prepare(X)), self._seed())
+        """Search for the modes of the posterior, highest first, as :meth:`fit` does before sampling."""
+        return self._search(self._data(self.prepare(X)), seed_of(self))
 
     def prepare(self, X: Any) -> Float[np.ndarray, "T C C"]:
-        """Check counts.
-
-        Args:
-            X: As :meth:`fit`.
-
-        Returns:
-            The counts in double precision.
-
-        Raises:
-            ValueError: As :meth:`fit`.
-        """
+        """Check options and the counts of a fit, and return these in double precision."""
         checked_likelihood(self.counts)
         require_positive(self, "eigenvalue_scale", "intercept_scale", "transition_concentration", "dispersion_scale")
         counts = checked_counts(X)
         num_windows, num_classes = counts.shape[:2]
-        require_count("NetworkHMM", "n_states", self.n_states, num_windows, "the number of windows")
-        require_count("NetworkHMM", "rank", self.rank, num_classes - 1, "the number of classes less one")
-        require_count("NetworkHMM", "num_starts", self.num_starts, _MOST_STARTS, "a search of hours")
+        require_count(self, "n_states", num_windows, "the number of windows")
+        require_count(self, "rank", num_classes - 1, "the number of classes less one")
+        require_count(self, "num_starts", _MOST_STARTS, "a search of hours")
         self.n_features_in_ = num_classes
         return counts
 
     def with_posterior(self, X: Any, posterior: Any) -> "NetworkHMM":
-        """Set the fitted state from existing draws of :meth:`fit`, for instance those of a run folder."""
+        """Set the fitted state from the data and the draws of a fit, for instance those of a run folder."""
         return self._take(self.prepare(X), posterior)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "T K"]:
-        """Compute posterior probabilities of the states in consecutive windows, averaged over the draws.
-
-        Args:
-            X: Counts, windows x classes x classes.
-
-        Returns:
-            Probabilities; rows sum to 1.
-        """
+        """Compute posterior probabilities of the states in consecutive windows, averaged over the draws."""
         data = self._observed(X)
         return over_draws(lambda theta: density.state_probabilities(theta, data), self.draws()).mean(axis=0)
 
@@ -151,7 +124,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         """
         data = self._observed(X)
         values = over_draws(lambda theta: density.sequence_log_likelihood(theta, data), self.draws())
-        return float((np.logaddexp.reduce(values) - np.log(len(values))) / len(data.values))
+        return float(log_mean(values) / len(data.values))
 
     def log_predictive(self, X: Any, given: Any) -> Float[np.ndarray, " N"]:
         """Compute the log posterior predictive probability of single counts, each given the counts of the fit.
@@ -180,18 +153,10 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
             in_state = density.count_log_probabilities(theta, values, pairs, likelihood=likelihood)
             return logsumexp(in_state, axis=0, b=density.state_probabilities(theta, known)[window].T)
 
-        found = over_draws(log_probabilities, self.draws())
-        return np.logaddexp.reduce(found, axis=0) - np.log(len(found))
+        return log_mean(over_draws(log_probabilities, self.draws()))
 
     def expected_counts(self, X: Any) -> Float[np.ndarray, "T C C"]:
-        """Compute the posterior mean rates of consecutive windows, such as for counts that are missing.
-
-        Args:
-            X: Counts, windows x classes x classes, NaN where a count is missing.
-
-        Returns:
-            Rates, averaged over the states of each window and over the draws.
-        """
+        """Compute rates of consecutive windows, averaged over states and draws, such as for missing counts."""
         data = self._observed(X)
 
         def rates(theta: NetworkParameters) -> Any:
@@ -245,14 +210,11 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return np.exp(over_draws(density.log_rates, self.draws(most)))
 
     def _take(self, counts: np.ndarray, posterior: Any) -> "NetworkHMM":
-        # of predictions, even if options change later
-        self._form = self._own_form()
-        tree = thinned(posterior).copy()
-        group = tree["posterior"].to_dataset()
-        raw = NetworkParameters(*(group[name].values for name in NetworkParameters._fields))
+        self._form = self._own_form()  # of predictions, even if options change later
+        tree = thinned(posterior)
+        raw = NetworkParameters(*(tree["posterior"][name].values for name in NetworkParameters._fields))
         ordered = identified(raw, diagonal=self.diagonal)._asdict()
-        tree["posterior"] = group.assign({name: (group[name].dims, values) for name, values in ordered.items()})
-        self.posterior_ = tree
+        self.posterior_ = with_variables(tree, **ordered)
         self.rates_ = self.rates().mean(axis=0)
         self.transition_ = ordered["transition"].mean(axis=(0, 1))
         self.state_probabilities_ = self.predict_proba(counts)
@@ -277,12 +239,8 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         intercept = self.intercept_scale if self.intercept else None
         return NetworkPrior(self.eigenvalue_scale, intercept, self.transition_concentration, self.dispersion_scale)
 
-    def _seed(self) -> int:
-        return seed_of("NetworkHMM", self.random_state)
-
     def _search(self, data: NetworkCounts, seed: int) -> list[NetworkMode]:
-        starts = {"num_starts": self.num_starts, "seed": seed}
-        return find_modes(data, self.n_states, self.rank, self._prior(), **starts)
+        return find_modes(data, self.n_states, self.rank, self._prior(), num_starts=self.num_starts, seed=seed)
 
     def _keyed(self, random_state: int) -> tuple[Any, NetworkParameters]:
         draws = self.draws()

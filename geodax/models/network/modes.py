@@ -63,18 +63,9 @@ class NetworkMode(NamedTuple):
 def find_modes(
     data: NetworkCounts, num_states: int, rank: int, prior: NetworkPrior, *, num_starts: int = 20, seed: int = 0
 ) -> list[NetworkMode]:
-    """Run expectation maximisation from many partitions of the windows.
+    """Run expectation maximisation from many partitions of the windows; return the modes found, highest first.
 
-    Args:
-        data: The counts.
-        num_states: K.
-        rank: p.
-        prior: The prior.
-        num_starts: Number of partitions; duplicates are used once.
-        seed: Seed of the partitions and of the perturbations of the fits.
-
-    Returns:
-        The modes found, highest first.
+    Partitions that are equal are used once. The seed is that of the partitions and of the perturbations of the fits.
     """
     generator = np.random.default_rng(seed)
     with jax.enable_x64(True):
@@ -97,17 +88,7 @@ def starting_point(
 
     Log rates are drawn from the normal distribution given by the Fisher information of each state, and moved towards
     the mode until the log density falls by at most twice its expected fall under that distribution; transitions are
-    drawn from the Dirichlet distribution of the expected transitions.
-
-    Args:
-        key: A PRNG key.
-        mode: The mode.
-        data: The counts.
-        prior: The prior.
-        spread: Standard deviations, relative to those of the normal distribution.
-
-    Returns:
-        A position.
+    drawn from the Dirichlet distribution of the expected transitions. ``spread`` multiplies the standard deviations.
     """
     # NumPy seeded by the key avoids compilation
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))

@@ -10,11 +10,11 @@ and signs are aligned to the mean.
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.optimize import linear_sum_assignment
 
 from geodax.diagnostics.alignment import align_signs
 from geodax.models.eigenmodel.density import with_ordered_columns
 from geodax.models.network.density import NetworkParameters
+from geodax.models.unit_network.labels import matched
 
 _MOST_ROUNDS = 20
 
@@ -26,16 +26,7 @@ def state_order(theta: NetworkParameters, *, diagonal: bool = True) -> Int[np.nd
     """
     rates = _rates(theta, diagonal)
     draws = rates.reshape(-1, *rates.shape[-2:])
-    features = np.log1p(draws)
-    order = np.tile(np.arange(draws.shape[1]), (len(draws), 1))
-    reference = features[0]
-    for _ in range(_MOST_ROUNDS):
-        # squared distances, up to a constant per draw
-        distances = (features**2).sum(axis=-1)[:, None] - 2.0 * reference @ np.swapaxes(features, 1, 2)
-        before, order = order, np.stack([linear_sum_assignment(distance)[1] for distance in distances])
-        if (before == order).all():
-            break
-        reference = np.take_along_axis(features, order[:, :, None], axis=1).mean(axis=0)
+    order, _ = matched(np.log1p(draws), 0, _MOST_ROUNDS)
     totals = np.take_along_axis(draws, order[:, :, None], axis=1).sum(axis=-1).mean(axis=0)
     return order[:, np.argsort(totals)].reshape(rates.shape[:-1])
 

@@ -16,7 +16,7 @@ many columns use smaller coordinates (:mod:`geodax.models.pca.reduced`).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax._wording import argument
 from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.models.principal_axes import LEAST_NOISE, num_exact, num_exact_of, principal_axes
+from geodax.nn.singular_values import ordered_scales
 
 
 class PPCAPrior(NamedTuple):
@@ -97,7 +98,7 @@ def observations(data: Float[np.ndarray, "rows n"]) -> Observations:
 
 def parameters(position: Position) -> PPCAParameters:
     """Convert an unconstrained position (``components``, ``log_gaps``, ``log_noise``, ``mean``) to parameters."""
-    scale = jnp.cumsum(jnp.exp(position["log_gaps"])[::-1])[::-1]
+    scale = ordered_scales(position["log_gaps"])
     return PPCAParameters(position["components"], scale, jnp.exp(position["log_noise"]), position["mean"])
 
 
@@ -292,12 +293,19 @@ def starting_points(
         # NumPy draws from the key's bits: no compilation for four small arrays
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         perturbed = axes + root * generator.standard_normal((n, num_components))
-        u, _, vh = np.linalg.svd(perturbed, full_matrices=False)
-        return {
-            "components": u @ vh,
-            "log_gaps": scales.log_gaps + spread * generator.standard_normal(num_components),
-            "log_noise": scales.log_noise + spread * generator.standard_normal(),
-            "mean": average + root * generator.standard_normal(n),
-        }
+        position = position_near(perturbed, scales, spread, generator)
+        return position | {"mean": average + root * generator.standard_normal(n)}
 
     return start
+
+
+def position_near(
+    frame: Float[np.ndarray, "k p"], scales: StartingScales, spread: float, generator: np.random.Generator
+) -> dict[str, Any]:
+    """Draw scales and noise near given ones, and return them with the orthonormal matrix nearest to ``frame``."""
+    u, _, vh = np.linalg.svd(frame, full_matrices=False)
+    return {
+        "components": u @ vh,
+        "log_gaps": scales.log_gaps + spread * generator.standard_normal(frame.shape[1]),
+        "log_noise": scales.log_noise + spread * generator.standard_normal(),
+    }

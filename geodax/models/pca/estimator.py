@@ -16,13 +16,13 @@ from geodax._wording import argument, in_python
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
+from geodax.models import pooling
 from geodax.models.options import require_positive, sampled, seed_of
 from geodax.models.pca import density as ppca
 from geodax.models.pca import reduced as ppca_reduced
 from geodax.models.pca.density import PPCAParameters, PPCAPrior
 from geodax.models.pca.held_out import HeldOutCells, held_out_cells, number_of
 from geodax.models.pca.options import PCAOptions
-from geodax.models.pooling import MOST_POOLED_DRAWS, MOST_PREDICTIVE_DRAWS, over_blocks, over_rows, padded, pooled
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import units
 from geodax.predict.mixtures import Mixture, as_levels
@@ -78,7 +78,7 @@ class BayesianPCA(
                 as many components as describe the table exactly, a column without any value, infinite cells.
         """
         standardised = self.prepare(X)
-        seed = seed_of("BayesianPCA", self.random_state)
+        seed = seed_of(self)
         prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
         num_components, self.held_out_ = self._count(standardised)
         logdensity_fn, start, parameters = ppca_reduced.problem(standardised, num_components, prior)
@@ -93,32 +93,14 @@ class BayesianPCA(
         return self._take(posterior)
 
     def prepare(self, X: Any) -> Float[np.ndarray, "rows n"]:
-        """Validate training data and learn their standardisation.
-
-        Args:
-            X: Data, rows x columns, NaN where a cell is missing.
-
-        Returns:
-            The standardised data.
-
-        Raises:
-            ValueError: See :meth:`fit`.
-        """
+        """Check options and the data of a fit, learn their standardisation, and return the standardised data."""
         data = self._validated(X, reset=True)
         self._check_fit(data)
         self._standardise_by(data)
         return self._standardised(data)
 
     def with_posterior(self, X: Any, posterior: Any) -> "BayesianPCA":
-        """Set the fitted state from existing draws, for instance those of a run folder.
-
-        Args:
-            X: The training data of these draws.
-            posterior: A DataTree as in ``posterior_``.
-
-        Returns:
-            The fitted estimator.
-        """
+        """Set the fitted state from the data and the draws of a fit, for instance those of a run folder."""
         self.prepare(X)
         self.held_out_ = None
         return self._take(posterior)
@@ -167,8 +149,8 @@ class BayesianPCA(
         """
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
-        draws = self._draws(MOST_PREDICTIVE_DRAWS)
-        mean, factor = over_rows(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], draws, data)
+        draws = self._draws(pooling.MOST_PREDICTIVE_DRAWS)
+        mean, factor = pooling.over_rows(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], draws, data)
         normal = np.random.default_rng(random_state).standard_normal(mean.shape)
         return mean + np.einsum("drpq,drq->drp", factor, normal)
 
@@ -228,23 +210,11 @@ class BayesianPCA(
         check_is_fitted(self)
         raw = self._validated(X, reset=False)
         data = self._standardised(raw)
-
-        def average(log_densities: np.ndarray) -> np.ndarray:
-            return np.logaddexp.reduce(log_densities, axis=0) - np.log(len(log_densities))
-
         log_volume = np.sum(np.where(np.isnan(raw), 0.0, np.log(self.spread_)), axis=1)
-        return self._of_rows(lambda found: found.log_density, average, data) - log_volume
+        return self._of_rows(lambda found: found.log_density, pooling.log_mean, data) - log_volume
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Compute the mean log posterior predictive density of the rows.
-
-        Args:
-            X: Rows, NaN where a cell is missing.
-            y: Ignored.
-
-        Returns:
-            The mean of :meth:`score_samples`.
-        """
+        """Compute the mean of :meth:`score_samples`; y is ignored."""
         return float(self.score_samples(X).mean())
 
     def impute(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows n"]:
@@ -260,10 +230,10 @@ class BayesianPCA(
         """
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
-        draws = self._draws(MOST_PREDICTIVE_DRAWS)
+        draws = self._draws(pooling.MOST_PREDICTIVE_DRAWS)
         with jax.enable_x64(True):
             keys = jax.random.split(jax.random.key(random_state), len(draws.noise))
-        filled = over_rows(lambda item, rows: ppca.draw_cells(item[0], item[1], rows), (keys, draws), data)
+        filled = pooling.over_rows(lambda item, rows: ppca.draw_cells(item[0], item[1], rows), (keys, draws), data)
         return self.center_ + self.spread_ * filled
 
     def fill(self, X: Any) -> Float[np.ndarray, "rows n"]:
@@ -329,7 +299,7 @@ class BayesianPCA(
 
     def _draws(self, most: int | None = None) -> PPCAParameters:
         """Draws of all chains along one axis, thinned evenly to at most ``most``."""
-        return PPCAParameters(**pooled(self.posterior_, PPCAParameters._fields, most))
+        return PPCAParameters(**pooling.pooled(self.posterior_, PPCAParameters._fields, most))
 
     def _of_rows(
         self, part: Callable[[ppca.RowPosterior], Any], average: Callable[[Any], np.ndarray], data: np.ndarray
@@ -346,11 +316,11 @@ class BayesianPCA(
         self, of_draw: Callable[..., Any], average: Callable[[Any], np.ndarray], data: np.ndarray, width: int
     ) -> np.ndarray:
         """Blocks of rows of one length, as large as memory allows for all draws with this many numbers per row."""
-        draws = self._draws(MOST_PREDICTIVE_DRAWS)
-        rows = padded(data)
+        draws = self._draws(pooling.MOST_PREDICTIVE_DRAWS)
+        rows = pooling.padded(data)
         length = min(len(rows), max(1, _MOST_ENTRIES // (len(draws.noise) * width + data.shape[1])))
         rows = np.pad(rows, ((0, -len(rows) % length), (0, 0)))
-        found = over_blocks(of_draw, draws, ((rows[i : i + length],) for i in range(0, len(data), length)))
+        found = pooling.over_blocks(of_draw, draws, ((rows[i : i + length],) for i in range(0, len(data), length)))
         return np.concatenate([average(values) for values in found])[: len(data)]
 
 
@@ -359,8 +329,8 @@ def _with_aligned_components(tree: Any) -> Any:
     tree = tree.copy()
     posterior = tree["posterior"].to_dataset()
     components = posterior["components"]
-    enough = min(MOST_POOLED_DRAWS, max(400, 2**25 // components[0, 0].size))
-    reference = align_signs(pooled(tree, ["components"], enough)["components"])[0].mean(axis=0)
+    enough = min(pooling.MOST_POOLED_DRAWS, max(400, 2**25 // components[0, 0].size))
+    reference = align_signs(pooling.pooled(tree, ["components"], enough)["components"])[0].mean(axis=0)
     signs = np.concatenate([align_signs(block, reference)[1] for _, block in draw_blocks(components)], axis=1)
     by_draw = components[:, :, 0].copy(data=signs)
     tree["posterior"] = posterior.assign(

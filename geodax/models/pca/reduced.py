@@ -28,8 +28,9 @@ from jaxtyping import Float
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.models.pca import density as ppca
-from geodax.models.pca.density import PPCAParameters, PPCAPrior, require_noise, starting_scales
+from geodax.models.pca.density import PPCAParameters, PPCAPrior, position_near, require_noise, starting_scales
 from geodax.models.principal_axes import num_exact, principal_axes
+from geodax.nn.singular_values import ordered_scales
 
 _MANY_COLUMNS = 256  # from here on products with the scatter matrix dominate the cost
 _CENTRED = 1e-8
@@ -96,7 +97,7 @@ def log_density(data: ReducedObservations, prior: PPCAPrior) -> LogDensity:
     total = float(data.squares.sum())
 
     def logdensity_fn(position: Position) -> Scalar:
-        scale, noise = _scales(position)
+        scale, noise = ordered_scales(position["log_gaps"]), jnp.exp(position["log_noise"])
         p = scale.shape[0]
         spectrum = scale**2 + noise**2
         inner, outer = position["components"][:r], position["components"][r:]
@@ -125,7 +126,7 @@ def parameters(data: ReducedObservations, prior: PPCAPrior) -> Callable[[Positio
     n, r = data.basis.shape
 
     def draw(position: Position) -> PPCAParameters:
-        scale, noise = _scales(position)
+        scale, noise = ordered_scales(position["log_gaps"]), jnp.exp(position["log_noise"])
         p = scale.shape[0]
         basis = jnp.asarray(data.basis, scale.dtype)
         key_frame, key_mean = jax.random.split(_key(position))
@@ -159,18 +160,9 @@ def starting_points(
         if extra:  # the length of the perturbation in all directions outside the table's span
             outer = np.linalg.qr(generator.standard_normal((p, p)))[0]
             perturbed[r:] = np.eye(r + p, p)[r:] + spread * np.sqrt((n - r) / n) * outer
-        u, _, vh = np.linalg.svd(perturbed, full_matrices=False)
-        return {
-            "components": u @ vh,
-            "log_gaps": scales.log_gaps + spread * generator.standard_normal(p),
-            "log_noise": scales.log_noise + spread * generator.standard_normal(),
-        }
+        return position_near(perturbed, scales, spread, generator)
 
     return start
-
-
-def _scales(position: Position) -> tuple[Array, Array]:
-    return jnp.cumsum(jnp.exp(position["log_gaps"])[::-1])[::-1], jnp.exp(position["log_noise"])
 
 
 def _mean_precisions(spectrum: Array, noise: Array, num_rows: float, prior: PPCAPrior) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _checks
+from geodax._normal import Normal
 from geodax._wording import argument, in_python
 from geodax.models.missing import (
     NUM_DRAWS,
@@ -19,8 +20,9 @@ from geodax.models.missing import (
     require_values,
     with_draws,
 )
-from geodax.models.options import require_positive, require_targets, sampled, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count, thinned
+from geodax.models.numbers import PredictsNumbers
+from geodax.models.options import require_count, require_positive, require_targets, sampled, seed_of
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, thinned
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 from geodax.models.unit_network import density
 from geodax.models.unit_network.density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
@@ -28,13 +30,17 @@ from geodax.models.unit_network.functions import anchors, explained_share, funct
 from geodax.models.unit_network.labels import matching
 from geodax.models.unit_network.options import UnitNetworkOptions
 from geodax.models.unit_network.starts import starting_point
+from geodax.predict.mixtures import Mixture
+from geodax.predict.numbers import NumberPredictions
 
 _MOST_UNITS = 1000
 _ALLOW_NAN: dict[str, Any] = {"ensure_all_finite": "allow-nan"}
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class UnitNetworkRegressor(AllowsMissing, RunArguments, UnitNetworkOptions, RegressorMixin, BaseEstimator):
+class UnitNetworkRegressor(
+    AllowsMissing, RunArguments, UnitNetworkOptions, PredictsNumbers, RegressorMixin, BaseEstimator
+):
     r"""Regression with one hidden ReLU layer whose units have unit weight vectors.
 
     :math:`y = a + \sum_h v_h \max\{0, w_h^T x + b_h\}` plus Gaussian noise (Pourzanjani et al. 2021, section 6.1).
@@ -81,10 +87,9 @@ class UnitNetworkRegressor(AllowsMissing, RunArguments, UnitNetworkOptions, Regr
         inputs, targets = self.prepare(X, y)
         first = _first_draw(inputs)
         form, prior = self._form(), self._prior()
-        seed = seed_of("UnitNetworkRegressor", self.random_state)
         posterior = sampled(
             self,
-            seed,
+            seed_of(self),
             density.log_density(inputs, targets, form, prior),
             lambda key: starting_point(key, first, targets, self.n_hidden, form, prior),
             manifold=density.geometry(form),
@@ -93,22 +98,15 @@ class UnitNetworkRegressor(AllowsMissing, RunArguments, UnitNetworkOptions, Regr
         return self._take(first, posterior)
 
     def prepare(self, X: Any, y: Any) -> tuple[Float[np.ndarray, "rows *draws D"], Float[np.ndarray, " rows"]]:
-        """Check training data and options, and compute the standardisation.
-
-        Args:
-            X: As :meth:`fit`.
-            y: As :meth:`fit`.
+        """Check options and the data of a fit, and compute the standardisation.
 
         Returns:
             Standardised inputs and outputs; the inputs have several draws along the second axis if cells are missing.
-
-        Raises:
-            ValueError: As :meth:`fit`.
         """
         require_targets("UnitNetworkRegressor", y)
         checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2, **_ALLOW_NAN)
         inputs, targets = (np.asarray(array, np.float64) for array in checked)
-        require_count("UnitNetworkRegressor", "n_hidden", self.n_hidden, _MOST_UNITS, "more have never been tried")
+        require_count(self, "n_hidden", _MOST_UNITS, "more have never been tried")
         form = self._form()
         require_positive(self, "bias_scale", "output_scale", "noise_scale", "weight_scale")
         if form == UnitNetworkForm("unit", "separate") and inputs.shape[1] == 1:
@@ -129,46 +127,17 @@ class UnitNetworkRegressor(AllowsMissing, RunArguments, UnitNetworkOptions, Regr
         return standardised, (targets - center) / spread
 
     def with_posterior(self, X: Any, y: Any, posterior: Any) -> "UnitNetworkRegressor":
-        """Set the fitted state from existing draws, for instance those of a run folder.
-
-        Args:
-            X: The inputs of the fit.
-            y: The outputs of the fit.
-            posterior: A DataTree in the format of :meth:`fit`.
-
-        Returns:
-            The fitted estimator.
-        """
+        """Set the fitted state from the data and the draws of a fit, for instance those of a run folder."""
         inputs, _ = self.prepare(X, y)
         return self._take(_first_draw(inputs), posterior)
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Compute the posterior mean of the output.
-
-        Args:
-            X: Inputs, rows x columns.
-            return_std: Whether to also return the standard deviation of the predictive distribution, which includes
-                the noise.
-
-        Returns:
-            The means, or means and standard deviations, in the units of y.
-        """
-        draws = self.predict_draws(X)
-        mean = draws.mean(axis=0)
-        if not return_std:
-            return mean
-        noise = self.target_spread_ * np.asarray(self.draws().noise)
-        return mean, np.sqrt(draws.var(axis=0) + np.mean(noise**2))
+    def predict_parts(self, X: Any, y: Any = None) -> NumberPredictions:
+        draws, noise = self._draws_and_noise(X)
+        density = None if y is None else log_predictive(y, draws, noise)
+        aleatoric = np.full(draws.shape[1], np.mean(noise**2))
+        return NumberPredictions(draws.mean(axis=0), aleatoric, draws.var(axis=0), density, len(draws))
 
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows"]:
-        """Return draws of the noise-free output, for intervals of the function; each has its own missing inputs.
-
-        Args:
-            X: Inputs, rows x columns.
-
-        Returns:
-            One prediction per row for each posterior draw used, in the units of y.
-        """
         check_is_fitted(self)
         inputs = self._standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64, **_ALLOW_NAN)))
         holes = np.flatnonzero(np.isnan(inputs).any(axis=1))
@@ -179,35 +148,12 @@ class UnitNetworkRegressor(AllowsMissing, RunArguments, UnitNetworkOptions, Regr
         values = at_own_draw(values, holes, len(inputs), np.arange(len(values)) % NUM_DRAWS)
         return self.target_center_ + self.target_spread_ * values
 
-    def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
-        """Draw outputs from the posterior predictive distribution.
+    def _mixture(self, X: Any) -> Mixture:
+        draws, noise = self._draws_and_noise(X)
+        return Mixture(Normal, (draws, np.broadcast_to(noise[:, None], draws.shape)))
 
-        Args:
-            X: Inputs, rows x columns.
-            random_state: Seed of the noise.
-
-        Returns:
-            One output per row for each posterior draw used, in the units of y.
-        """
-        draws = self.predict_draws(X)
-        normal = np.random.default_rng(random_state).standard_normal(draws.shape)
-        return draws + self.target_spread_ * np.asarray(self.draws().noise)[:, None] * normal
-
-    def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
-        """Compute the log posterior predictive density of each row's output, in the units of y.
-
-        Args:
-            X: Inputs, rows x columns.
-            y: Outputs.
-
-        Returns:
-            The log of the density averaged over posterior draws.
-
-        Raises:
-            ValueError: If there is not one finite output for each row.
-        """
-        draws = self.predict_draws(X)
-        return log_predictive(y, draws, self.target_spread_ * np.asarray(self.draws().noise))
+    def _draws_and_noise(self, X: Any) -> tuple[Float[np.ndarray, "draw rows"], Float[np.ndarray, " draw"]]:
+        return self.predict_draws(X), self.target_spread_ * np.asarray(self.draws().noise)
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> UnitNetworkParameters:
         """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None is 4,000."""

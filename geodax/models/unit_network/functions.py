@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from geodax.models.pooling import over_draws, over_rows
+from geodax._normal import Normal
+from geodax.models.pooling import log_mean, over_draws, over_rows
 from geodax.models.unit_network.density import UnitNetworkParameters, mean_function
 
 _NUM_ANCHORS = 8
@@ -40,8 +41,7 @@ def log_predictive(
             f"UnitNetworkRegressor: log_predictive expects {means.shape[1]} finite outputs, found shape "
             f"{targets.shape} with {np.sum(~np.isfinite(targets))} non-finite values."
         )
-    each = -0.5 * ((targets - means) / noise[:, None]) ** 2 - np.log(noise)[:, None] - 0.5 * np.log(2 * np.pi)
-    return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
+    return log_mean(Normal(means, noise[:, None]).logpdf(targets))
 
 
 def anchors(inputs: Float[np.ndarray, "rows D"]) -> Int[np.ndarray, " anchor"]:
