@@ -257,20 +257,17 @@ def sample(
             most = min(_LONGEST_BUFFER, max(num_samples, 2))
             buffer_length = int(np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, most))
 
-            def advance(args: PyTree, *rest: Any) -> Any:
-                return build_advance(
-                    step_of(args),
-                    adaptation_of(args),
-                    recorded_with(keep, args),
-                    is_joint=is_joint,
-                    is_sequential=chain_method == "sequential",
-                    feed=feed,
-                    num_warmup=num_warmup,
-                    thinning=thinning,
-                    buffer_length=buffer_length,
-                    mesh=mesh,
-                    split=split,
-                )(*rest)
+            advance = build_advance(
+                lambda args: (step_of(args), adaptation_of(args), recorded_with(keep, args)),
+                is_joint=is_joint,
+                is_sequential=chain_method == "sequential",
+                feed=feed,
+                num_warmup=num_warmup,
+                thinning=thinning,
+                buffer_length=buffer_length,
+                mesh=mesh,
+                split=split,
+            )
 
             if split is None:
                 put_adaptation = put_everywhere if is_joint else put_chains

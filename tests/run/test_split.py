@@ -221,18 +221,15 @@ def compiled(algorithm, position, mesh, batch_size=8):
     split = split_of("test", position, mesh, False)
     feed = make_feed(gx.data.batches(np.zeros((batch_size, 64)), batch_size=batch_size), 1)
 
-    def advance(arrays, *args):
-        return build_advance(
-            bound(algorithm, arrays).step,
-            None,
-            lambda p: p["0"][0, 0],
-            feed=feed,
-            num_warmup=0,
-            thinning=1,
-            buffer_length=1,
-            mesh=mesh,
-            split=split,
-        )(*args)
+    advance = build_advance(
+        lambda arrays: (bound(algorithm, arrays).step, None, lambda p: p["0"][0, 0]),
+        feed=feed,
+        num_warmup=0,
+        thinning=1,
+        buffer_length=1,
+        mesh=mesh,
+        split=split,
+    )
 
     states = jax.eval_shape(lambda p: jax.vmap(algorithm.init)(jax.tree.map(lambda x: x[None], p)), position)
     places = split.shardings(states, "chain")
