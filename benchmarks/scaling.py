@@ -104,7 +104,9 @@ def split_step(algorithm, position, count: int, batch: int = SPLIT_BATCH) -> dic
     split = None if mesh is None else split_of("scaling", position, mesh, False)
     states = jax.eval_shape(lambda p: jax.vmap(algorithm.init)(jax.tree.map(lambda x: x[None], p)), position)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
-    build = functools.partial(build_advance, algorithm.step, None, lambda p: p["0"][0, 0], num_warmup=0, thinning=1)
+    build = functools.partial(
+        build_advance, lambda _: (algorithm.step, None, lambda p: p["0"][0, 0]), num_warmup=0, thinning=1
+    )
     advance = build(feed=feed, buffer_length=1, mesh=mesh, split=split)
     number, fed = jax.ShapeDtypeStruct((), np.int32), placed(feed.load(0, 0), mesh, PartitionSpec())
     if split is not None:
@@ -112,7 +114,7 @@ def split_step(algorithm, position, count: int, batch: int = SPLIT_BATCH) -> dic
             lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), states, split.shardings(states, "chain")
         )
     keys = placed(keys, mesh, PartitionSpec("chain"))
-    lowered = jax.jit(advance, donate_argnums=(0, 1)).lower(states, (), keys, fed, number, number)
+    lowered = jax.jit(advance, donate_argnums=(1, 2)).lower((), states, (), keys, fed, number, number)
     compiled = lowered.compile()
     found = counted(compiled)
     data = sum(x.nbytes for x in jax.tree.leaves(feed.load(0, 0)))
@@ -177,9 +179,7 @@ def sampler_step(algorithm, position, num_chains: int, chain: int, data: int) ->
     )
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), num_chains))
     advance = build_advance(
-        algorithm,
-        None,
-        lambda p: jax.tree.leaves(p)[-1].ravel()[0],
+        lambda _: (algorithm, None, lambda p: jax.tree.leaves(p)[-1].ravel()[0]),
         feed=feed,
         num_warmup=0,
         thinning=1,
@@ -189,8 +189,8 @@ def sampler_step(algorithm, position, num_chains: int, chain: int, data: int) ->
     one, everywhere = PartitionSpec("chain"), PartitionSpec()
     fed = () if feed is None else gx.data.Batches(data_shapes(), BATCH, "independent")
     number = jax.ShapeDtypeStruct((), np.int32)
-    lowered = jax.jit(advance, donate_argnums=(0, 1)).lower(
-        placed(states, mesh, one), (), placed(keys, mesh, one), placed(fed, mesh, everywhere), number, number
+    lowered = jax.jit(advance, donate_argnums=(1, 2)).lower(
+        (), placed(states, mesh, one), (), placed(keys, mesh, one), placed(fed, mesh, everywhere), number, number
     )
     return counted(lowered.compile())
 

@@ -89,9 +89,9 @@ def steps_of(algorithm: Sampler) -> Callable[[tuple], Callable[..., tuple[Any, A
 
 
 def build_advance(
-    step: Callable[..., tuple[Any, Any]],
-    adaptation: Adaptation | None,
-    keep: Callable[[Position], PyTree],
+    parts_of: Callable[
+        [PyTree], tuple[Callable[..., tuple[Any, Any]], Adaptation | None, Callable[[Position], PyTree]]
+    ],
     *,
     is_joint: bool = False,
     is_sequential: bool = False,
@@ -104,18 +104,19 @@ def build_advance(
 ) -> Callable:
     """Build the function that advances a run.
 
-    It maps ``(states, adaptation_states, chain_keys, data, start, stop)`` to ``(states, adaptation_states, totals,
-    records)`` by running the iterations ``start, ..., stop - 1``. The records have the axes (draw, chain, ...);
-    complete draws of the chunk come first. With ``is_joint`` there is one adaptation for all chains on all devices.
-    With ``is_sequential`` an iteration runs the chains of a device one after the other. With a feed, ``data`` is the
-    result of its ``load(start, stop)``; each step, and each update of the adaptation, gets a batch as its last
-    argument. Compile the function with the first two arguments donated. With ``split`` everything keeps the shardings
-    that it gives.
+    It maps ``(args, states, adaptation_states, chain_keys, data, start, stop)`` to ``(states, adaptation_states,
+    totals, records)`` by running the iterations ``start, ..., stop - 1`` of the step, the adaptation and the recorded
+    function that ``parts_of(args)`` returns. The records have the axes (draw, chain, ...); complete draws of the chunk
+    come first. With ``is_joint`` there is one adaptation for all chains on all devices. With ``is_sequential`` an
+    iteration runs the chains of a device one after the other. With a feed, ``data`` is the result of its
+    ``load(start, stop)``; each step, and each update of the adaptation, gets a batch as its last argument. Compile the
+    function with its second and third argument donated. With ``split`` everything keeps the shardings that it gives.
     """
     axis = data_axis(mesh)
     placement = None if feed is None else feed.placement(axis)
 
-    def advance(states, adaptation_states, chain_keys, data, start, stop):
+    def advance(args, states, adaptation_states, chain_keys, data, start, stop):
+        step, adaptation, keep = parts_of(args)
         num_chains = chain_keys.shape[0]
         of_each = functools.partial(_of_each_chain, num_chains, is_sequential)
         first_draw = jnp.maximum(start - num_warmup, 0) // thinning

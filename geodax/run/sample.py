@@ -240,20 +240,17 @@ def sample(
             report = stack.enter_context(reporting(progress))
             buffer_length = _buffer_length(shapes, num_chains, num_samples)
 
-            def advance(args: PyTree, *rest: Any) -> Any:
-                return build_advance(
-                    step_of(args),
-                    adaptation_of(args),
-                    recorded_with(keep, args),
-                    is_joint=is_joint,
-                    is_sequential=chain_method == "sequential",
-                    feed=feed,
-                    num_warmup=num_warmup,
-                    thinning=thinning,
-                    buffer_length=buffer_length,
-                    mesh=mesh,
-                    split=split,
-                )(*rest)
+            advance = build_advance(
+                lambda args: (step_of(args), adaptation_of(args), recorded_with(keep, args)),
+                is_joint=is_joint,
+                is_sequential=chain_method == "sequential",
+                feed=feed,
+                num_warmup=num_warmup,
+                thinning=thinning,
+                buffer_length=buffer_length,
+                mesh=mesh,
+                split=split,
+            )
 
             if split is None:
                 put_adaptation = put_everywhere if is_joint else put_chains

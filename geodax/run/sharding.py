@@ -300,10 +300,11 @@ def over_chains(
 ) -> Callable:
     """Run ``function`` on every device, on its own chains.
 
-    ``function(states, adaptation, chain_keys, data, start, stop)`` must return ``(states, adaptation, totals,
+    ``function(args, states, adaptation, chain_keys, data, start, stop)`` must return ``(states, adaptation, totals,
     records)``. All have a leading chain axis, with two exceptions: it is the second axis of the records, and with
-    ``is_joint`` the adaptation has none and is the same on all devices. ``data`` is the placement of the data, by
-    default on every device.
+    ``is_joint`` the adaptation has none and is the same on all devices. ``args`` are the same on all devices; the
+    function must not capture them, since JAX 0.12 does not differentiate all functions of what it captures. ``data`` is
+    the placement of the data, by default on every device.
     """
     if mesh is None:
         return function
@@ -321,7 +322,7 @@ def over_chains(
     return jax.shard_map(
         own,
         mesh=mesh,
-        in_specs=(chain, adaptation, chain, everywhere if data is None else data, everywhere, everywhere),
+        in_specs=(everywhere, chain, adaptation, chain, everywhere if data is None else data, everywhere, everywhere),
         out_specs=(chain, adaptation, chain, second),
         axis_names=manual_axes(mesh),
         check_vma=False,

@@ -75,13 +75,14 @@ def test_one_all_reduce_a_step_and_none_between_chains(key):
     feed = make_feed(gx.data.batches(DATA, batch_size=12), 1)
     for devices, expected in ((gx.device_mesh(chain=1, data=2), ["all-reduce"]), (gx.device_mesh(chain=2, data=1), [])):
         mesh = as_mesh("test", 2, devices, 12)
+        parts = algorithm.step, None, lambda p: p
         advance = build_advance(
-            algorithm.step, None, lambda p: p, feed=feed, num_warmup=0, thinning=1, buffer_length=4, mesh=mesh
+            lambda _, parts=parts: parts, feed=feed, num_warmup=0, thinning=1, buffer_length=4, mesh=mesh
         )
         states = jax.vmap(algorithm.init)(jnp.zeros((2, 3)))
         keys = jax.random.split(jax.random.clone(key), 2)
         number = np.int32(0)
-        text = jax.jit(advance).lower(states, (), keys, feed.load(0, 0), number, number).compile().as_text()
+        text = jax.jit(advance).lower((), states, (), keys, feed.load(0, 0), number, number).compile().as_text()
         assert COLLECTIVE.findall(text) == expected
 
 

@@ -49,6 +49,20 @@ def test_draws_are_those_of_a_density_with_its_data(sampler):
     np.testing.assert_allclose(found["posterior"]["position"], expected["posterior"]["position"], rtol=1e-6)
 
 
+def test_functions_with_a_derivative_of_their_own_take_an_argument_on_several_devices():
+    """JAX 0.12 differentiates them with respect to one of two operands only if the other is no captured tracer."""
+
+    @jax.custom_jvp
+    def product(x, y):
+        return x * y
+
+    product.defjvp(lambda primals, tangents: (product(*primals), primals[0] * tangents[1] + tangents[0] * primals[1]))
+    algorithm = gx.hmc(lambda x, scale: -jnp.sum(product(scale, x) ** 2), step_size=0.1, num_integration_steps=2)
+    options = {"logdensity_args": (jnp.array([1.0, 2.0, 3.0]),), "num_samples": 3, "num_chains": 2, "progress": False}
+    two, one = (gx.sample(jax.random.key(0), algorithm, start, devices=number, **options) for number in (2, 1))
+    np.testing.assert_allclose(two["posterior"]["position"], one["posterior"]["position"], rtol=1e-6)
+
+
 @pytest.mark.thorough
 def test_nothing_is_compiled_again(compilations):
     algorithm = gx.hmc(logdensity, num_integration_steps=2)

@@ -221,18 +221,15 @@ def compiled(algorithm, position, mesh, batch_size=8):
     split = split_of("test", position, mesh, False)
     feed = make_feed(gx.data.batches(np.zeros((batch_size, 64)), batch_size=batch_size), 1)
 
-    def advance(arrays, *args):
-        return build_advance(
-            bound(algorithm, arrays).step,
-            None,
-            lambda p: p["0"][0, 0],
-            feed=feed,
-            num_warmup=0,
-            thinning=1,
-            buffer_length=1,
-            mesh=mesh,
-            split=split,
-        )(*args)
+    advance = build_advance(
+        lambda arrays: (bound(algorithm, arrays).step, None, lambda p: p["0"][0, 0]),
+        feed=feed,
+        num_warmup=0,
+        thinning=1,
+        buffer_length=1,
+        mesh=mesh,
+        split=split,
+    )
 
     states = jax.eval_shape(lambda p: jax.vmap(algorithm.init)(jax.tree.map(lambda x: x[None], p)), position)
     places = split.shardings(states, "chain")
@@ -251,7 +248,11 @@ GATHERED = ["rmsprop", "shampoo", "control variates", slow("identity"), slow("mo
 
 @pytest.mark.parametrize("name", GATHERED)
 def test_parameters_are_gathered_in_the_forward_pass_alone(name):
-    """Every collective of the size of an array belongs to the likelihood: a gather, or the scatter of its gradient."""
+    """Every collective of the size of an array belongs to the likelihood: a gather, or the scatter of its gradient.
+
+    Arrays are gathered again in the backward pass, but for the first, whose inputs need no gradient. XLA merged both
+    gathers on CPUs up to JAX 0.10.
+    """
 
     def through(p, x):
         for layer in sorted(p):
@@ -264,6 +265,8 @@ def test_parameters_are_gathered_in_the_forward_pass_alone(name):
     position = {str(i): jnp.ones((64, 64)) for i in range(3)}
     if is_controlled := name == "control variates":
         target = control_variates(target, position, np.zeros((64, 64)))
+    # of the centre too, or of a direction that the Hessian multiplies
+    num_trees = 2 if is_controlled or metric[name].needs_curvature else 1
     algorithm = gx.sgrld(target, metric=metric.get(name), step_size=1e-6)
     program, shapes, fed = compiled(algorithm, position, gx.device_mesh(chain=1, model=2))
     large = []
@@ -271,7 +274,7 @@ def test_parameters_are_gathered_in_the_forward_pass_alone(name):
         large.append(kind)
         assert (kind, "shard_map" in where) in {("all-gather", True), ("reduce-scatter", True)}, (kind, where)
     assert {"all-gather", "reduce-scatter"} == set(large)
-    assert large.count("all-gather") <= (4 if is_controlled else 2) * len(position)  # none of a metric, or of a slope
+    assert large.count("all-gather") <= num_trees * (2 * len(position) - 1)  # none of a metric, or of a slope
     beside = (position, position) if is_controlled else ()  # centre and slope, which are arguments, not constants
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves((shapes, beside)))
     held = program.memory_analysis().argument_size_in_bytes - sum(
