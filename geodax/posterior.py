@@ -86,6 +86,35 @@ class Posterior(eqx.Module):
         total, size = self._sum(position, batch)
         return prior + (self.num_data / size) * total.astype(prior.dtype)
 
+    def likelihoods(self, position: Position, batch: PyTree) -> Array:
+        """Return ``log_likelihood(position, batch)``, with its shape checked.
+
+        Raises:
+            TypeError: If these are not real floating-point numbers.
+            ValueError: If there is not one number for each example of the batch.
+        """
+        values = jnp.asarray(self.log_likelihood(position, batch))
+        _require_real(values, "log_likelihood")
+        if values.ndim == 0:
+            raise ValueError(
+                "Posterior: log_likelihood returned a scalar, but it must return one number for each example of the "
+                "batch, shape (B,). Leave out the sum or mean over the batch: Posterior scales by num_data / B."
+            )
+        if values.ndim > 1:
+            raise ValueError(
+                f"Posterior: log_likelihood must return one number for each example of the batch, shape (B,), found "
+                f"shape {values.shape}; sum over all axes but the first."
+            )
+        for name, size in _first_axes(batch):
+            if size != values.size:
+                raise ValueError(
+                    f"Posterior: log_likelihood returned {values.size} numbers for {size} examples ({name} has {size} "
+                    "along its first axis); it must return one for each example."
+                )
+        if values.size == 0:
+            raise ValueError("Posterior: the batch is empty.")
+        return values
+
     def full(self, data: PyTree) -> Callable[[Position], Scalar]:
         """Return the log density of the whole data, for exact samplers and as a reference.
 
@@ -122,11 +151,11 @@ class Posterior(eqx.Module):
         """Sum of the log likelihoods of a batch, and their number."""
 
         def total(rows: PyTree) -> Scalar:
-            return jnp.sum(_tree.widened(self._likelihoods(position, rows)))
+            return jnp.sum(_tree.widened(self.likelihoods(position, rows)))
 
         count, sizes = self.num_micro_batches, dict(_first_axes(batch))
         if count == 1 or not sizes:
-            likelihoods = self._likelihoods(position, batch)
+            likelihoods = self.likelihoods(position, batch)
             return jnp.sum(_tree.widened(likelihoods)), likelihoods.size
         for name, size in sizes.items():
             if size % count != 0:
@@ -143,29 +172,6 @@ class Posterior(eqx.Module):
 
         # the backward pass of a loop adds up the gradients of its passes
         return jnp.sum(jax.lax.map(jax.checkpoint(of_part), arrays)), max(sizes.values())
-
-    def _likelihoods(self, position: Position, batch: PyTree) -> Array:
-        values = jnp.asarray(self.log_likelihood(position, batch))
-        _require_real(values, "log_likelihood")
-        if values.ndim == 0:
-            raise ValueError(
-                "Posterior: log_likelihood returned a scalar, but it must return one number for each example of the "
-                "batch, shape (B,). Leave out the sum or mean over the batch: Posterior scales by num_data / B."
-            )
-        if values.ndim > 1:
-            raise ValueError(
-                f"Posterior: log_likelihood must return one number for each example of the batch, shape (B,), found "
-                f"shape {values.shape}; sum over all axes but the first."
-            )
-        for name, size in _first_axes(batch):
-            if size != values.size:
-                raise ValueError(
-                    f"Posterior: log_likelihood returned {values.size} numbers for {size} examples ({name} has {size} "
-                    "along its first axis); it must return one for each example."
-                )
-        if values.size == 0:
-            raise ValueError("Posterior: the batch is empty.")
-        return values
 
 
 def _in_dtype(log_likelihood: Callable[[Position, PyTree], Array], dtype: Any) -> Callable[[Position, PyTree], Array]:

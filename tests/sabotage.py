@@ -444,7 +444,7 @@ def correlations_only_in_the_flow(patch):
 
 def batch_not_scaled_to_the_data(patch):
     def logdensity(self, position, batch):
-        return self._prior(position) + jnp.sum(self._likelihoods(position, batch))
+        return self._prior(position) + jnp.sum(self.likelihoods(position, batch))
 
     patch.setattr(posterior.Posterior, "logdensity", logdensity)
 

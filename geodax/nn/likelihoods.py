@@ -258,6 +258,6 @@ def require_shape(owner: str, means: Array, targets: Array) -> None:
     """Raise ValueError unless there is a mean for each target."""
     if means.shape != targets.shape:
         raise ValueError(
-            f"{owner}: the network's outputs have shape {means.shape}, but the targets {targets.shape}; a network with "
-            'out_features="scalar" has outputs of shape (B,).'
+            f"{owner}: the network's outputs have shape {means.shape}, but the targets {targets.shape}. Give the "
+            'outputs the shape of the targets: out_features="scalar" in equinox.nn, [..., 0] in an apply= or in Flax.'
         )

@@ -174,6 +174,6 @@ def _optimization(
         num_batches=1,
         num_data=num_data,
         description=Description(
-            tuple(settings.items()), tuple(densities), owner="train_ensemble", log_likelihood=posterior.log_likelihood
+            tuple(settings.items()), tuple(densities), owner="train_ensemble", log_likelihood=posterior.likelihoods
         ),
     )

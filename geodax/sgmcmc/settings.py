@@ -30,7 +30,7 @@ def algorithm_of(
 ) -> SamplingAlgorithm:
     """Make a sampler of its functions, with its settings by name; it adapts without a step size."""
     densities = _named_densities(posterior, target)
-    log_likelihood = posterior.log_likelihood if isinstance(posterior, Posterior) else None
+    log_likelihood = posterior.likelihoods if isinstance(posterior, Posterior) else None
     return SamplingAlgorithm(
         init,
         step,

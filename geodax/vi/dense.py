@@ -35,19 +35,23 @@ def nodes_of(network: PyTree) -> tuple[list[Any], Any]:
 def places_of(owner: str, network: PyTree, where: Callable[[Any], Any] | None) -> tuple[int, ...]:
     """Return the places of dense layers among the nodes of a network, by default of all :class:`equinox.nn.Linear`."""
     dense = {i: node for i, node in enumerate(nodes_of(network)[0]) if is_dense(node) and has_weight(node)}
+    if not dense:
+        raise ValueError(
+            f"{owner}: expected a network with dense layers (equinox.nn.Linear), found none in a "
+            f"{type(network).__name__}. For networks of Flax and Haiku use gx.nn.last_layer_laplace, which takes their "
+            "parameters, or gx.vi.ivon."
+        )
     places = tuple(dense)
     if where is not None:
         wanted = where(network)
         wanted = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
         places = tuple(i for i, node in dense.items() if any(node is other for other in wanted))
-        if len(places) != len(wanted):
-            found = ", ".join(type(other).__name__ for other in wanted)
+        if not wanted or len(places) != len(wanted):
+            found = ", ".join(type(other).__name__ for other in wanted) or "none"
             raise TypeError(
                 f"{owner}: where must select dense layers (nn.Linear) of the network, each once, found {found}; "
                 "leave out where= for all of them."
             )
-    if not places:
-        raise ValueError(f"{owner}: expected a network with dense layers (nn.Linear), found none.")
     return places
 
 

@@ -308,6 +308,13 @@ def test_last_layer_of_nnx_parameters():
     np.testing.assert_array_equal(predictions(found, apply, data[0]), predictions(expected, of_dicts, data[0]))
 
 
+def test_dense_layers_of_other_libraries_are_an_error_that_says_what_takes_them():
+    _, params, data = trainee()
+    for where in (None, lambda params: params["out"]):
+        with pytest.raises(ValueError, match=r"found none in a State.*use gx.nn.last_layer_laplace"):
+            gx.nn.laplace_posterior(params, gx.nn.CategoricalLikelihood(), data, where=where)
+
+
 def test_forgotten_evaluation_of_nnx_is_named(model):
     from flax import nnx
 

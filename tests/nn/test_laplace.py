@@ -355,6 +355,8 @@ def test_arguments_are_refused_in_words(key):
             nn.laplace_posterior(shared, likelihood, data)
     with pytest.raises(TypeError, match="where must select dense layers"):
         nn.laplace_posterior(network, likelihood, data, where=lambda tree: tree.layers[0].weight)
+    with pytest.raises(TypeError, match=r"where must select dense layers.*found none"):
+        nn.laplace_posterior(network, likelihood, data, where=lambda tree: [])
     with pytest.raises(TypeError, match="without apply="):
         nn.laplace_posterior(network, nn.CategoricalLikelihood(lambda network, x: jax.vmap(network)(x)), data)
     with pytest.raises(ValueError, match="one for each of 2 layers, found 3"):

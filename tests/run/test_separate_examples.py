@@ -106,6 +106,15 @@ def test_nothing_is_said_of_separate_examples_or_whole_data(rows):
         sampled(posterior_of(gx.nn.Weighted(each)), weighted)
 
 
+@pytest.mark.thorough
+def test_a_likelihood_that_is_summed_is_an_error_that_says_so(rows):
+    batches = gx.data.batches(rows, batch_size=20)
+    with pytest.raises(ValueError, match="Leave out the sum or mean over the batch"):
+        sampled(posterior_of(lambda w, batch: each(w, batch).sum()), batches)
+    with pytest.raises(ValueError, match="sum over all axes but the first"):
+        sampled(posterior_of(lambda w, batch: normalised(w, batch)[:, None]), batches)
+
+
 class Loader:
     """Batches of a pass, with or without a length."""
 
