@@ -72,20 +72,17 @@ def test_rows_of_exact_samplers_are_not_shared_out(name):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", [name if name == "classifier" else slow(name) for name in ALL])
 def test_draws_are_those_of_one_device(name):
-    """As many chains on a device are the same, to the bit or to rounding: catches another's key, start or data.
+    """As many chains on a device are the same up to rounding: catches another's key, start or data.
 
     A program for one device may round differently from that for two; in a few steps from equal starts that is all.
     """
-    options = {"num_warmup": 4} if name in ("network", "cca") else {}
+    options = {"num_warmup": 4} if name in EXACT else {}
     one = fitted(name, devices=1, num_chains=2, **options)
     if name == "whvi":  # the fits share out their batches, so that sums are of another order
         np.testing.assert_allclose(fitted(name, devices="all", num_chains=2), one, rtol=1e-3)
         return
     two = fitted(name, devices="all", num_chains=4, **options)[:2]
-    if name in ("pca", "eigenmodel", "unit-network"):
-        np.testing.assert_array_equal(two, one)
-    else:
-        np.testing.assert_allclose(two, one, rtol=1e-9 if name in EXACT else 1e-5)
+    np.testing.assert_allclose(two, one, rtol=1e-9 if name in EXACT else 1e-5)
 
 
 @pytest.mark.thorough
@@ -120,7 +117,7 @@ def test_a_run_folder_goes_on_with_other_devices(tmp_path, capsys, command):
 
     assert main([*command, "2", "--num-samples", "8", "--devices", "1", "--out", str(one)]) == 0
     assert main([*command, "4", "--num-samples", "4", "--devices", "all", "--out", str(two)]) == 0
-    np.testing.assert_array_equal(drawn(two)[:2], drawn(one)[:, :4])
+    np.testing.assert_allclose(drawn(two)[:2], drawn(one)[:, :4], rtol=1e-6)
     assert main(["resume", str(two), "--num-samples", "8", "--devices", "1", "--no-progress"]) == 0
     np.testing.assert_allclose(drawn(two)[:2], drawn(one), rtol=1e-6)
     capsys.readouterr()
