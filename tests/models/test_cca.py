@@ -681,7 +681,7 @@ def test_ranks_of_prior_draws_are_uniform():
             "means": jnp.asarray(generator.standard_normal((2, 6))),
         }
         theta = pooling.parameters(position, shape)
-        empty = (jnp.zeros((80, 6)), jnp.asarray(places), np.zeros(6, dtype=bool))
+        empty = (jnp.zeros((80, 6)), jnp.asarray(places), jnp.zeros((80, 6), bool))
         rows = np.asarray(density.draw_rows(jax.random.key(repetition), theta, *empty))
         statistics = density.grouped_rows(rows, places)
         estimate = pooling.pooled_estimate(statistics, 3, (1, 1, 1))
