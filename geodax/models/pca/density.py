@@ -98,7 +98,7 @@ def observations(data: Float[np.ndarray, "rows n"]) -> Observations:
 
 def parameters(position: Position) -> PPCAParameters:
     """Convert an unconstrained position (``components``, ``log_gaps``, ``log_noise``, ``mean``) to parameters."""
-    scale = ordered_scales(position["log_gaps"])
+    scale = ordered_scales(jnp.asarray(position["log_gaps"]))
     return PPCAParameters(position["components"], scale, jnp.exp(position["log_noise"]), position["mean"])
 
 
