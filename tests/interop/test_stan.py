@@ -67,6 +67,7 @@ def build(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of PyStan and of what it uses
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=[kind.__name__ for kind in KINDS])
 def test_stan_computes_the_same(kind, shape, key, build):
@@ -91,6 +92,7 @@ def test_stan_computes_the_same(kind, shape, key, build):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of PyStan and of what it uses
 @pytest.mark.parametrize("shape", [(3, 2), (5, 3)], ids=str)
 def test_stan_knows_angles(shape, key, build):
     transform = gx.transforms.Givens(*shape)
