@@ -13,8 +13,8 @@ from jaxtyping import Float, Int
 
 from geodax.diagnostics.alignment import align_signs
 from geodax.models.eigenmodel.density import with_ordered_columns
+from geodax.models.matching import matched
 from geodax.models.network.density import NetworkParameters
-from geodax.models.unit_network.labels import matched
 
 _MOST_ROUNDS = 20
 
