@@ -57,7 +57,15 @@ class Dynamics(NamedTuple):
         return free_motion(1.0 - self.kept**0.5)
 
 
-def paper_step(dynamics, key, moving: Moving, gradient_at: GradientAt, step_size, temperature, share):
+def paper_step(
+    dynamics: Dynamics,
+    key: PRNGKey,
+    moving: Moving,
+    gradient_at: GradientAt,
+    step_size: Scalar,
+    temperature: Scalar | None,
+    share: Scalar,
+) -> tuple[Moving, Any]:
     """A flow, then a kick with friction and noise (Yanush and Kropotov 2019, algorithm 2)."""
     mass, metric = dynamics.mass, moving.metric
     position, momentum = mass.flow(metric, moving.position, moving.momentum, share * step_size)
@@ -68,7 +76,15 @@ def paper_step(dynamics, key, moving: Moving, gradient_at: GradientAt, step_size
     return Moving(position, momentum, mass.update(metric, position, gradient)), seen
 
 
-def baoab_step(dynamics, key, moving: Moving, gradient_at: GradientAt, step_size, temperature, share):
+def baoab_step(
+    dynamics: Dynamics,
+    key: PRNGKey,
+    moving: Moving,
+    gradient_at: GradientAt,
+    step_size: Scalar,
+    temperature: Scalar | None,
+    share: Scalar,
+) -> tuple[Moving, Any]:
     """Half a kick, half a flow, friction and noise, half a flow, half a kick (Leimkuhler and Matthews 2013)."""
     (position, momentum, metric), mass = moving, dynamics.mass
     seen, gradient = gradient_at(position)
@@ -83,7 +99,15 @@ def baoab_step(dynamics, key, moving: Moving, gradient_at: GradientAt, step_size
     return Moving(position, momentum, metric_after), seen
 
 
-def ubu_step(dynamics, key, moving: Moving, gradient_at: GradientAt, step_size, temperature, share):
+def ubu_step(
+    dynamics: Dynamics,
+    key: PRNGKey,
+    moving: Moving,
+    gradient_at: GradientAt,
+    step_size: Scalar,
+    temperature: Scalar | None,
+    share: Scalar,
+) -> tuple[Moving, Any]:
     """A kick between two half steps of the exact motion without a force (Sanz-Serna and Zygalakis 2021)."""
     del share  # position and momentum belong to one time
     (position, momentum, metric), mass = moving, dynamics.mass
