@@ -1,8 +1,4 @@
-"""The orders of kick, flow and noise in a step of stochastic-gradient HMC (formulas: :mod:`geodax.sgmcmc.sghmc`).
-
-A step is a function of what stays the same (:class:`Dynamics`), a random key, what moves, the function that evaluates
-the gradient, the step size, the temperature (None for no noise), and the share of its first flow or kick.
-"""
+"""The orders of kick, flow and noise in a step of stochastic-gradient HMC (formulas: :mod:`geodax.sgmcmc.sghmc`)."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +11,7 @@ from geodax._types import Momentum, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import Noise
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.precision import scaled
-from geodax.sgmcmc.underdamped import FreeMotion, free_motion, move_freely
+from geodax.sgmcmc.underdamped import free_motion, move_freely
 
 GradientAt = Callable[[Position], tuple[Any, PyTree]]
 """Maps a position to what is reported of the gradient there, and the ambient gradient of the log density."""
@@ -29,97 +25,100 @@ class Moving(NamedTuple):
     metric: PyTree
 
 
-class Dynamics(NamedTuple):
-    """What stays the same from step to step.
+class Step(NamedTuple):
+    """The arguments of a step.
 
     Attributes:
-        mass: The geometry.
-        kept: Fraction of the momentum that a step keeps, 1 less the friction.
-        drawn: Variance of the injected noise at temperature 1, in units of the momentum's.
-        taken: Variance of the gradient's noise in the momentum at step size 1, which the injected noise leaves out.
+        temperature: None for no noise.
+        share: 1/2 for half of the first flow or kick, else 1.
     """
 
+    key: PRNGKey
+    gradient_at: GradientAt
+    step_size: Scalar
+    temperature: Scalar | None
+    share: Scalar
+
+
+class Dynamics(NamedTuple):
+    """An order of the parts of a step, and what stays the same from step to step.
+
+    Attributes:
+        take: Takes a step.
+        mass: The geometry.
+        kept: Fraction of the momentum that a step keeps.
+        drawn: Variance of the injected noise at temperature 1, in units of the momentum's.
+        deducted: Variance of the gradient's noise in the momentum, in units of that of a kick.
+        gradient_variance: Known variance of the noise in each entry of the gradient.
+        fresh_variance: Variance at temperature 1 of the momentum that the steps leave invariant.
+    """
+
+    take: Callable[["Dynamics", Step, Moving], tuple[Moving, Any]]
     mass: Mass
     kept: float
     drawn: float
-    taken: float
+    deducted: float
+    gradient_variance: float
+    fresh_variance: float
 
-    def noise(self, key: PRNGKey, position: Position, temperature: Scalar | None, step_size: Scalar) -> Noise | None:
-        """Draw the injected noise."""
-        if temperature is None:
+    def noise(self, step: Step, position: Position) -> Noise | None:
+        """Draw the injected noise, without the part that the gradient's noise replaces."""
+        if step.temperature is None:
             return None
-        taken = jnp.where(temperature > 0, self.taken * step_size**2, 0.0)
-        return Noise(standard_normal(key, position), self.drawn * temperature, taken)
-
-    @property
-    def half(self) -> FreeMotion:
-        """Half a step of the exact motion without a force."""
-        return free_motion(1.0 - self.kept**0.5)
+        taken = jnp.where(step.temperature > 0, self.deducted * self.gradient_variance * step.step_size**2, 0.0)
+        return Noise(standard_normal(step.key, position), self.drawn * step.temperature, taken)
 
 
-def paper_step(
-    dynamics: Dynamics,
-    key: PRNGKey,
-    moving: Moving,
-    gradient_at: GradientAt,
-    step_size: Scalar,
-    temperature: Scalar | None,
-    share: Scalar,
-) -> tuple[Moving, Any]:
+def dynamics_of(ordering: str, mass: Mass, friction: float, gradient_variance: float) -> Dynamics:
+    """Make the dynamics of an ordering."""
+    kept = 1.0 - friction
+    if ordering == "paper":
+        drawn, deducted, fresh_variance = 2.0 * friction, 1.0, 1.0 / (1.0 - 0.5 * friction)
+    else:
+        drawn, deducted, fresh_variance = 1.0 - kept**2, (0.5 + 0.5 * kept) ** 2, 1.0
+    return Dynamics(ORDERINGS[ordering], mass, kept, drawn, deducted, gradient_variance, fresh_variance)
+
+
+def _paper(dynamics: Dynamics, step: Step, moving: Moving) -> tuple[Moving, Any]:
     """A flow, then a kick with friction and noise (Yanush and Kropotov 2019, algorithm 2)."""
     mass, metric = dynamics.mass, moving.metric
-    position, momentum = mass.flow(metric, moving.position, moving.momentum, share * step_size)
-    seen, gradient = gradient_at(position)
-    force = scaled(step_size, mass.whiten(metric, position, gradient))
-    noise = dynamics.noise(key, position, temperature, step_size)
+    position, momentum = mass.flow(metric, moving.position, moving.momentum, step.share * step.step_size)
+    seen, gradient = step.gradient_at(position)
+    force = scaled(step.step_size, mass.whiten(metric, position, gradient))
+    noise = dynamics.noise(step, position)
     momentum = mass.manifold.kick(position, momentum, kept=dynamics.kept, g=force, noise=noise)
     return Moving(position, momentum, mass.update(metric, position, gradient)), seen
 
 
-def baoab_step(
-    dynamics: Dynamics,
-    key: PRNGKey,
-    moving: Moving,
-    gradient_at: GradientAt,
-    step_size: Scalar,
-    temperature: Scalar | None,
-    share: Scalar,
-) -> tuple[Moving, Any]:
+def _baoab(dynamics: Dynamics, step: Step, moving: Moving) -> tuple[Moving, Any]:
     """Half a kick, half a flow, friction and noise, half a flow, half a kick (Leimkuhler and Matthews 2013)."""
-    (position, momentum, metric), mass = moving, dynamics.mass
-    seen, gradient = gradient_at(position)
+    (position, momentum, metric), mass, half = moving, dynamics.mass, 0.5 * step.step_size
+    seen, gradient = step.gradient_at(position)
     # the two half kicks at one position are one
-    force = scaled(share * step_size, mass.whiten(metric, position, gradient))
+    force = scaled(step.share * step.step_size, mass.whiten(metric, position, gradient))
     momentum = mass.manifold.kick(position, momentum, g=force)
     metric_after = mass.update(metric, position, gradient)
-    position, momentum = mass.flow(metric, position, momentum, 0.5 * step_size)
-    noise = dynamics.noise(key, position, temperature, step_size)
-    momentum = mass.manifold.kick(position, momentum, kept=dynamics.kept, noise=noise)
-    position, momentum = mass.flow(metric, position, momentum, 0.5 * step_size)
+    position, momentum = mass.flow(metric, position, momentum, half)
+    momentum = mass.manifold.kick(position, momentum, kept=dynamics.kept, noise=dynamics.noise(step, position))
+    position, momentum = mass.flow(metric, position, momentum, half)
     return Moving(position, momentum, metric_after), seen
 
 
-def ubu_step(
-    dynamics: Dynamics,
-    key: PRNGKey,
-    moving: Moving,
-    gradient_at: GradientAt,
-    step_size: Scalar,
-    temperature: Scalar | None,
-    share: Scalar,
-) -> tuple[Moving, Any]:
-    """A kick between two half steps of the exact motion without a force (Sanz-Serna and Zygalakis 2021)."""
-    del share  # position and momentum belong to one time
+def _ubu(dynamics: Dynamics, step: Step, moving: Moving) -> tuple[Moving, Any]:
+    """A kick between two half steps of the exact motion without a force (Sanz-Serna and Zygalakis 2021).
+
+    Position and momentum belong to one time, so that the share is of no use.
+    """
     (position, momentum, metric), mass = moving, dynamics.mass
-    before, after = jax.random.split(key)
-    time = 0.5 * step_size
-    position, momentum = move_freely(dynamics.half, mass, before, metric, position, momentum, time, temperature)
-    seen, gradient = gradient_at(position)
-    force = scaled(step_size, mass.whiten(metric, position, gradient))
+    half, time = free_motion(1.0 - dynamics.kept**0.5), 0.5 * step.step_size
+    before, after = jax.random.split(step.key)
+    position, momentum = move_freely(half, mass, before, metric, position, momentum, time, step.temperature)
+    seen, gradient = step.gradient_at(position)
+    force = scaled(step.step_size, mass.whiten(metric, position, gradient))
     momentum = mass.manifold.kick(position, momentum, g=force)
     metric_after = mass.update(metric, position, gradient)
-    position, momentum = move_freely(dynamics.half, mass, after, metric, position, momentum, time, temperature)
+    position, momentum = move_freely(half, mass, after, metric, position, momentum, time, step.temperature)
     return Moving(position, momentum, metric_after), seen
 
 
-ORDERINGS = {"paper": paper_step, "baoab": baoab_step, "ubu": ubu_step}
+ORDERINGS = {"paper": _paper, "baoab": _baoab, "ubu": _ubu}

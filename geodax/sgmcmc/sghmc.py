@@ -73,7 +73,7 @@ from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, in
 from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Frozen, Identity
-from geodax.sgmcmc.orderings import ORDERINGS, Dynamics, Moving
+from geodax.sgmcmc.orderings import ORDERINGS, Moving, Step, dynamics_of
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
@@ -186,13 +186,8 @@ def sghmc(
     num_waiting = _checks.whole("sghmc", "metric_warmup", metric_warmup, least=0)
     mass = Mass(metric, manifold, target.num_data)
     first_batch = _of_first_batch(target, num_inner_steps)
-    kept = 1.0 - friction
     num_iterations = max(1, renormalize_every // num_inner_steps)
-    fresh_variance = 1.0 / (1.0 - 0.5 * friction) if ordering == "paper" else 1.0
-    # variances of the injected noise: in units of those of the momentum, and (times step_size^2 V) of a kick
-    drawn, deducted = (2.0 * friction, 1.0) if ordering == "paper" else (1.0 - kept**2, (0.5 + 0.5 * kept) ** 2)
-    dynamics = Dynamics(mass, kept, drawn, deducted * gradient_variance)
-    inner_step = ORDERINGS[ordering]
+    dynamics = dynamics_of(ordering, mass, friction, gradient_variance)
 
     @in_full_precision
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGHMCState:
@@ -212,8 +207,8 @@ def sghmc(
     def _check_noise(capacity: float) -> None:
         with jax.ensure_compile_time_eval():
             start = jnp.zeros((), jnp.int32)
-            variance = drawn * float(temperatures(start))
-            noise = deducted * float(step_sizes(start)) ** 2 * gradient_variance
+            variance = dynamics.drawn * float(temperatures(start))
+            noise = dynamics.deducted * float(step_sizes(start)) ** 2 * gradient_variance
         if variance > 0 and noise > capacity * variance:  # at temperature 0 no noise is injected or deducted
             raise ValueError(
                 f"sghmc: the gradient's noise enters the momentum with variance {noise:.3g} a step, more than the "
@@ -230,7 +225,7 @@ def sghmc(
         key_momentum, key_steps = jax.random.split(rng_key)
         momentum = state.momentum
         if resample_momentum:
-            root = jnp.sqrt(temperature * fresh_variance)
+            root = jnp.sqrt(temperature * dynamics.fresh_variance)
             fresh = manifold.momentum(state.position, standard_normal(key_momentum, state.position))
             momentum = scaled(root, fresh)
 
@@ -246,8 +241,8 @@ def sghmc(
                 gradient, scale = clipped(gradient, largest, target.num_data)
                 return (potential, scale), gradient
 
-            heat = None if is_training else temperature
-            moving, (potential, scale) = inner_step(dynamics, key_noise, moving, gradient_at, step_size, heat, share)
+            at = Step(key_noise, gradient_at, step_size, None if is_training else temperature, share)
+            moving, (potential, scale) = dynamics.take(dynamics, at, moving)
             return moving, (potential.astype(dtype), jnp.minimum(least, scale))
 
         carry = (Moving(state.position, momentum, state.metric), (jnp.zeros((), dtype), jnp.ones((), dtype)))
@@ -290,7 +285,7 @@ def sghmc(
             unknown = jnp.maximum(stiffness.noise - gradient_variance, 0.0)
             capacity = manifold.noise_capacity(state.position)  # 0 where no noise can be deducted
             taken = stiffness.beta * gradient_variance / capacity if gradient_variance else 0.0
-            heat = deducted / drawn
+            heat = dynamics.deducted / dynamics.drawn
             return jnp.sqrt(
                 stiffness.largest(stiffness.curvature / 0.16 + heat * taken, 10.0 * heat, unknown, cycle, left)
             )
