@@ -74,7 +74,7 @@ def test_matrix_market(tmp_path, symmetry):
     scipy.io.mmwrite(tmp_path / "matrix.mtx", scipy.sparse.coo_array(matrix), symmetry=symmetry)
     found = read_adjacency(tmp_path / "matrix.mtx", counts=True)
     assert found.names == tuple("12345")
-    assert found.notes[0] == "Found 3 edges between 5 nodes."
+    assert found.notes[0] == "Read as a matrix in Matrix Market's format: 3 edges between 5 nodes."
     np.testing.assert_array_equal(found.values, matrix)
     links = read_adjacency(tmp_path / "matrix.mtx")
     np.testing.assert_array_equal(links.values, matrix > 0)

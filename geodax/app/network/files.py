@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from geodax.app.network.graphs import read_graph
+from geodax.app.network.graphs import EdgeList, read_graph
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names, in_order, no_column
 from geodax.app.tables.read import Table, notes_on_reading, read_table
@@ -57,14 +57,6 @@ class Pairs(NamedTuple):
     notes: tuple[str, ...]
 
 
-class _EdgeList(NamedTuple):
-    """A file of two or three columns: the nodes of each row, the values of the third column, if any, and notes."""
-
-    ends: np.ndarray
-    values: Float[np.ndarray, " m"] | None
-    notes: tuple[str, ...]
-
-
 def read_adjacency(
     path: str | Path, *, counts: bool = False, columns: Sequence[str] = (), dialect: Dialect = FOUND
 ) -> Adjacency:
@@ -88,7 +80,7 @@ def read_adjacency(
         named = _from_edges(Path(path), _named_edges(Path(path), tuple(columns), dialect), counts)
         return dataclasses.replace(named, columns=tuple(columns))
     if graph is not None:
-        return _from_edges(Path(path), _EdgeList(graph.ends, graph.values, graph.notes), counts, graph.nodes)
+        return _from_edges(Path(path), graph, counts)
     edges = _edge_list(Path(path), dialect)
     return _matrix(Path(path), dialect) if edges is None else _from_edges(Path(path), edges, counts)
 
@@ -219,7 +211,7 @@ def _has_numbers_for_names(table: Table) -> bool:
     return len(set(values[0, 1:])) == len(values) - 1 and set(values[0, 1:]) == set(values[1:, 0])
 
 
-def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = None) -> _EdgeList | None:
+def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = None) -> EdgeList | None:
     """Read a file of two or three columns; None for other files. By default nodes are those below the first line."""
     if path.suffix in (".npy", ".npz"):
         return None
@@ -253,8 +245,8 @@ def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = Non
     notes = [f"{line} was read as {'the names of the columns' if table.has_header else 'a pair: there is no header'}."]
     notes += notes_on_reading(table)
     if len(table.file_columns) == 2 or nodes is not None:
-        return _EdgeList(ends, None, tuple(notes))
-    return _EdgeList(ends, _values(table, table.file_columns[2]), tuple(notes))
+        return EdgeList(ends, None, tuple(notes))
+    return EdgeList(ends, _values(table, table.file_columns[2]), tuple(notes))
 
 
 def _are_pairs_of_words(table: Table) -> bool:
@@ -263,7 +255,7 @@ def _are_pairs_of_words(table: Table) -> bool:
     return all(len(cell.split()) == 2 for cell in cells)
 
 
-def _named_edges(path: Path, columns: tuple[str, ...], dialect: Dialect) -> _EdgeList:
+def _named_edges(path: Path, columns: tuple[str, ...], dialect: Dialect) -> EdgeList:
     def known(names: Sequence[str]) -> Sequence[str]:
         for name in columns:
             if name not in names:
@@ -272,7 +264,7 @@ def _named_edges(path: Path, columns: tuple[str, ...], dialect: Dialect) -> _Edg
 
     table = read_table(path, text=lambda names: known(names)[:2], needed=known, keep_constant=True, **dialect.options())
     ends = np.stack([as_names(table.text[name], dialect) for name in columns[:2]], axis=1)
-    return _EdgeList(ends, _values(table, columns[2]) if len(columns) == 3 else None, tuple(notes_on_reading(table)))
+    return EdgeList(ends, _values(table, columns[2]) if len(columns) == 3 else None, tuple(notes_on_reading(table)))
 
 
 def _values(table: Table, name: str) -> np.ndarray:
@@ -284,15 +276,14 @@ def _values(table: Table, name: str) -> np.ndarray:
     return table.numbers(name)
 
 
-def _from_edges(path: Path, edges: _EdgeList, counts: bool, nodes: np.ndarray | None = None) -> Adjacency:
-    """Build the matrix of a list of edges; without ``nodes`` between those that the edges name."""
+def _from_edges(path: Path, edges: EdgeList, counts: bool) -> Adjacency:
     is_whole = (edges.ends != "").all(axis=1)
     num_edges = int(is_whole.sum())
     if not num_edges:
-        raise TableError(f"{path}: no row names two nodes." if nodes is None else f"{path}: the graph has no edges.")
+        raise TableError(f"{path}: {'no row names two nodes' if edges.nodes is None else 'the graph has no edges'}.")
     weights = np.ones(num_edges) if edges.values is None else edges.values[is_whole]
     ends = edges.ends[is_whole].ravel()
-    names, index = np.unique(ends if nodes is None else np.append(ends, nodes), return_inverse=True)
+    names, index = np.unique(ends if edges.nodes is None else np.append(ends, edges.nodes), return_inverse=True)
     order = in_order(names.tolist())
     names, index = names[order], np.argsort(order)[index]
     i, j = index[: 2 * num_edges].reshape(num_edges, 2).T
@@ -310,8 +301,9 @@ def _from_edges(path: Path, edges: _EdgeList, counts: bool, nodes: np.ndarray | 
     is_listed[low, high] = True
     matrix[~is_listed] = 0.0
     repeated = len(low) - int(is_listed.sum())
-    read = f"{num_edges} edges between {len(names)} nodes"
-    read = f"Read as an edge list: {read}. Pairs that are not listed are zero." if nodes is None else f"Found {read}."
+    read = f"Read as {edges.kind}: {num_edges} edges between {len(names)} nodes."
+    if edges.nodes is None:
+        read += " Pairs that are not listed are zero."
     notes = [read, *edges.notes]
     if num_edges < len(is_whole):
         notes.append(f"{len(is_whole) - num_edges} of {len(is_whole)} rows have a missing node and are left out.")

@@ -14,23 +14,25 @@ _READERS = {".gml": "GML", ".graphml": "GraphML", ".gexf": "GEXF", ".net": "Paje
 _VALUES = ("weight", "value")  # attributes of edges
 
 
-class Graph(NamedTuple):
-    """A graph as a list of edges.
+class EdgeList(NamedTuple):
+    """The edges of a network.
 
     Attributes:
-        ends: The nodes of each edge.
-        values: The values of the edges, if they were asked for and are there.
-        nodes: All nodes.
+        ends: The nodes of each edge; empty where one is missing.
+        values: The values of the edges, if they have any.
         notes: Decisions made while reading the file.
+        kind: What the file holds.
+        nodes: All nodes; None for those of the edges.
     """
 
     ends: np.ndarray
     values: Float[np.ndarray, " m"] | None
-    nodes: np.ndarray
     notes: tuple[str, ...]
+    kind: str = "an edge list"
+    nodes: np.ndarray | None = None
 
 
-def read_graph(path: Path, *, with_values: bool) -> Graph | None:
+def read_graph(path: Path, *, with_values: bool) -> EdgeList | None:
     """Read a graph; None for other files, by their suffix. Raises TableError if the file is damaged."""
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if suffix == ".mtx":
@@ -38,7 +40,7 @@ def read_graph(path: Path, *, with_values: bool) -> Graph | None:
     return _networkx(path, _READERS[suffix], with_values) if suffix in _READERS else None
 
 
-def _matrix_market(path: Path, with_values: bool) -> Graph:
+def _matrix_market(path: Path, with_values: bool) -> EdgeList:
     """Read the edges of a square matrix: its entries that are not zero, those of a symmetric matrix once."""
     import scipy.io
     import scipy.sparse
@@ -55,15 +57,16 @@ def _matrix_market(path: Path, with_values: bool) -> Graph:
     if (matrix != matrix.T).nnz == 0:
         matrix = scipy.sparse.triu(matrix)
     i, j, values = scipy.sparse.find(matrix)
-    notes = ["Read as a matrix in Matrix Market's format; entries that are not zero are edges."]
+    notes = ["Entries that are not zero are edges."]
     if not with_values and (values != 1).any():
         notes.append("Only --link log reads their values.")
     ends = np.stack([i, j], axis=1) + 1
     nodes = np.arange(1, rows + 1)
-    return Graph(ends.astype(str), values.astype(float) if with_values else None, nodes.astype(str), tuple(notes))
+    numbers = values.astype(float) if with_values else None
+    return EdgeList(ends.astype(str), numbers, tuple(notes), "a matrix in Matrix Market's format", nodes.astype(str))
 
 
-def _networkx(path: Path, kind: str, with_values: bool) -> Graph:
+def _networkx(path: Path, kind: str, with_values: bool) -> EdgeList:
     if importlib.util.find_spec("networkx") is None:
         raise TableError(f"{path} is a graph in {kind}. To read it: pip install 'geodax[networkx]'")
     import networkx as nx
@@ -79,7 +82,7 @@ def _networkx(path: Path, kind: str, with_values: bool) -> Graph:
     edges = list(graph.edges(data=True))
     ends = np.array([(name_of[a], name_of[b]) for a, b, _ in edges], dtype=nodes.dtype).reshape(len(edges), 2)
     name = next((name for name in _VALUES if edges and all(name in facts for *_, facts in edges)), None)
-    values, notes = None, [f"Read as a graph in {kind}."]
+    values, notes = None, []
     if name is not None and with_values:
         try:
             values = np.array([float(facts[name]) for *_, facts in edges])
@@ -90,7 +93,7 @@ def _networkx(path: Path, kind: str, with_values: bool) -> Graph:
         notes.append(f"The edges have values {name!r}, which only --link log reads.")
     if graph.is_directed():
         notes.append("The edges are directed. That is lost: the model is symmetric.")
-    return Graph(ends, values, nodes, tuple(notes))
+    return EdgeList(ends, values, tuple(notes), f"a graph in {kind}", nodes)
 
 
 def _read(nx: Any, path: Path, kind: str) -> Any:
