@@ -34,20 +34,11 @@ from geodax.vi.modules import AbstractVariational
 class AbstractDropout(AbstractVariational):
     """A layer whose inputs are dropped at random, each together with its part of the weight."""
 
-    weight: Float[Array, "out in ..."]
-    bias: Float[Array, " out"] | None
-    rate: float = eqx.field(static=True)
-    prior_variance: float = eqx.field(static=True)
-    bias_prior_variance: float | None = eqx.field(static=True)
-
-    def __init__(self, shape, rate, use_bias, prior_variance, bias_prior_variance, gain, dtype, key):
-        owner = type(self).__name__
-        key, dtype = _checks.random_key(owner, key), _checks.real_dtype(owner, dtype)
-        gain = _checks.number(owner, "gain", gain)
-        self.prior_variance, self.bias_prior_variance = prior_variances(owner, prior_variance, bias_prior_variance)
-        self.weight = gain * jax.random.normal(key, shape, dtype) / math.prod(shape[1:]) ** 0.5
-        self.bias = jnp.zeros(shape[0], dtype) if use_bias else None
-        self.rate = _checks.number(owner, "rate", rate, least=0.0, below=1.0)
+    weight: eqx.AbstractVar[Array]
+    bias: eqx.AbstractVar[Array | None]
+    rate: eqx.AbstractVar[float]
+    prior_variance: eqx.AbstractVar[float]
+    bias_prior_variance: eqx.AbstractVar[float | None]
 
     def _dropped(self, x: Array, shape: tuple[int, ...], key: PRNGKey | None) -> Array:
         """Return ``x`` with parts dropped using the key; the mask has a shape that broadcasts."""
@@ -88,6 +79,12 @@ class DropoutLinear(AbstractDropout, Sized):
         key: PRNG key for the initial weights.
     """
 
+    weight: Float[Array, "out in"]
+    bias: Float[Array, " out"] | None
+    rate: float = eqx.field(static=True)
+    prior_variance: float = eqx.field(static=True)
+    bias_prior_variance: float | None = eqx.field(static=True)
+
     def __init__(
         self,
         in_features: int,
@@ -102,8 +99,10 @@ class DropoutLinear(AbstractDropout, Sized):
         key: PRNGKey,
     ):
         in_features, out_features = check_sizes("DropoutLinear", in_features=in_features, out_features=out_features)
-        shape = (out_features, in_features)
-        super().__init__(shape, rate, use_bias, prior_variance, bias_prior_variance, gain, dtype, key)
+        variances = prior_variances("DropoutLinear", prior_variance, bias_prior_variance)
+        self.prior_variance, self.bias_prior_variance = variances
+        self.rate = _checks.number("DropoutLinear", "rate", rate, least=0.0, below=1.0)
+        self.weight, self.bias = _initial("DropoutLinear", (out_features, in_features), use_bias, gain, dtype, key)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         x = _checks.vector("DropoutLinear", x, self.weight.shape[1])
@@ -129,8 +128,13 @@ class DropoutConv2d(AbstractDropout):
         key: PRNG key for the initial kernel.
     """
 
+    weight: Float[Array, "out in h w"]
+    bias: Float[Array, " out"] | None
+    rate: float = eqx.field(static=True)
     stride: int = eqx.field(static=True)
     padding: int | str = eqx.field(static=True)
+    prior_variance: float = eqx.field(static=True)
+    bias_prior_variance: float | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -149,7 +153,10 @@ class DropoutConv2d(AbstractDropout):
         key: PRNGKey,
     ):
         shape, self.stride = kernel_shape("DropoutConv2d", in_channels, out_channels, kernel_size, stride)
-        super().__init__(shape, rate, use_bias, prior_variance, bias_prior_variance, gain, dtype, key)
+        variances = prior_variances("DropoutConv2d", prior_variance, bias_prior_variance)
+        self.prior_variance, self.bias_prior_variance = variances
+        self.rate = _checks.number("DropoutConv2d", "rate", rate, least=0.0, below=1.0)
+        self.weight, self.bias = _initial("DropoutConv2d", shape, use_bias, gain, dtype, key)
         self.padding = side_padding("DropoutConv2d", padding)
 
     def __call__(
@@ -158,3 +165,12 @@ class DropoutConv2d(AbstractDropout):
         x = _checks.image("DropoutConv2d", x, self.weight.shape[1])
         y = convolve(self._dropped(x, (x.shape[0], 1, 1), key), self.weight, self.stride, self.padding)
         return y if self.bias is None else y + self.bias[:, None, None]
+
+
+def _initial(
+    owner: str, shape: tuple[int, ...], use_bias: bool, gain: float, dtype: Any, key: PRNGKey
+) -> tuple[Array, Array | None]:
+    key, dtype = _checks.random_key(owner, key), _checks.real_dtype(owner, dtype)
+    gain = _checks.number(owner, "gain", gain)
+    weight = gain * jax.random.normal(key, shape, dtype) / math.prod(shape[1:]) ** 0.5
+    return weight, jnp.zeros(shape[0], dtype) if use_bias else None

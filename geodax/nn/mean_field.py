@@ -51,10 +51,10 @@ class AbstractLocalLinear(AbstractLocal, Sized):
 class AbstractMeanField(AbstractVariational):
     """A layer with independent normal weights and biases."""
 
-    weight: DiagonalGaussian
-    bias: DiagonalGaussian | None
-    prior_variance: float = eqx.field(static=True)
-    bias_prior_variance: float | None = eqx.field(static=True)
+    weight: eqx.AbstractVar[DiagonalGaussian]
+    bias: eqx.AbstractVar[DiagonalGaussian | None]
+    prior_variance: eqx.AbstractVar[float]
+    bias_prior_variance: eqx.AbstractVar[float | None]
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
         """Return weight and bias of an ordinary layer, drawn using the key, or their means."""
@@ -93,6 +93,10 @@ class MeanFieldLinear(AbstractMeanField, AbstractLocalLinear):
         bias: Distribution of the bias, or None.
     """
 
+    weight: DiagonalGaussian
+    bias: DiagonalGaussian | None
+    prior_variance: float = eqx.field(static=True)
+    bias_prior_variance: float | None = eqx.field(static=True)
     local: bool = eqx.field(static=True, default=True)
 
     def __init__(
@@ -219,8 +223,12 @@ class MeanFieldConv2d(AbstractMeanField):
         bias: Distribution of the bias, or None.
     """
 
+    weight: DiagonalGaussian
+    bias: DiagonalGaussian | None
     stride: int = eqx.field(static=True)
     padding: int | str = eqx.field(static=True)
+    prior_variance: float = eqx.field(static=True)
+    bias_prior_variance: float | None = eqx.field(static=True)
 
     def __init__(
         self,

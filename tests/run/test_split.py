@@ -247,7 +247,7 @@ GATHERED = ["rmsprop", "shampoo", "control variates", slow("identity"), slow("mo
 
 
 @pytest.mark.parametrize("name", GATHERED)
-def test_parameters_are_gathered_in_the_forward_pass_alone(name):
+def test_parameters_are_gathered_by_the_likelihood_alone(name):
     """Every collective of the size of an array belongs to the likelihood: a gather, or the scatter of its gradient.
 
     Arrays are gathered again in the backward pass, but for the first, whose inputs need no gradient. XLA merged both
