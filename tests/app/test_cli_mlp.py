@@ -260,7 +260,7 @@ def test_life_of_a_variational_fit(table, tmp_path, capsys, inference):
     printed = capsys.readouterr().out
     assert "2 chains of 10 draws" in printed
     assert f"--thinning 5 has no effect with --inference {inference}." in printed
-    assert ("2 networks were trained independently, and 10 weights" in printed) == (inference == "laplace")
+    assert "2 networks were trained independently, and 10 weights" in printed
     assert main(["report", str(run)]) == 0
     assert f"--inference {inference}" in (run / "report.html").read_text(encoding="utf-8")
 

@@ -47,7 +47,8 @@ def test_nothing_is_added_to_chains_that_agree():
     ("inference", "num_draws", "title"),
     [
         ("ensemble", 1, "A deep ensemble"),
-        *((name, 9, "Draws around several networks") for name in ("laplace", "multi-swag")),
+        ("swag", 9, "Draws around one network"),
+        *((name, 9, "Draws around several networks") for name in ("laplace", "multi-swag", "whvi", "ivon")),
     ],
 )
 def test_independent_networks_are_no_markov_chain(inference, num_draws, title):

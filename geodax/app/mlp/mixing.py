@@ -22,17 +22,21 @@ _ACCURATE_PROBABILITY = 0.02
 
 
 def about_ensemble(num_networks: int, num_draws: int) -> list[Finding]:
-    """Say what stands in place of findings about chains, where networks are trained by themselves."""
-    return [
-        Finding(
-            "note",
-            "A deep ensemble" if num_draws == 1 else "Draws around several networks",
-            f"{num_networks} networks were trained independently"
-            + ("" if num_draws == 1 else f", and {num_draws} weights drawn independently around each")
-            + ": they are not draws of a Markov chain, so R-hat and effective sample sizes say nothing about them.",
-            "Judge the ensemble by the held-out rows; --num-chains sets the number of networks.",
-        )
-    ]
+    """Say what stands in place of findings about chains, where networks or posteriors are fitted by themselves.
+
+    ``num_draws`` are those around each network; 1 for a deep ensemble.
+    """
+    drawn = f"{num_draws} weights drawn independently around"
+    if num_networks == 1:
+        title, made = "Draws around one network", f"1 network was trained, and {drawn} it"
+    elif num_draws == 1:
+        title, made = "A deep ensemble", f"{num_networks} networks were trained independently"
+    else:
+        title = "Draws around several networks"
+        made = f"{num_networks} networks were trained independently, and {drawn} each"
+    none = "they are not draws of a Markov chain, so R-hat and effective sample sizes say nothing about them."
+    more = "" if num_networks == 1 else "; --num-chains sets the number of networks"
+    return [Finding("note", title, f"{made}: {none}", f"Judge the ensemble by the held-out rows{more}.")]
 
 
 def judged_by_predictions(findings: Sequence[Finding], draws: Mapping[str, np.ndarray]) -> list[Finding]:

@@ -22,12 +22,11 @@ from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart, in_one_cell
 from geodax.app.tables.read import Table
 from geodax.data.errors import counted, listed
-from geodax.diagnostics.findings import Finding, check, summarize
+from geodax.diagnostics.findings import Finding, check
 from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.regressor import COUNTS, SYMMETRIC, BayesianMLPRegressor
 from geodax.models.unit_network.functions import moments
 
-_AROUND_NETWORKS = ("laplace", "multi-swag")  # inferences whose draws are independent
 _COVERAGE = 0.9
 _ROUNDING = 1e-4  # of a computed column, in its standard deviations
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 500  # of a regression that looks for one
@@ -124,11 +123,12 @@ class AbstractMLPRun(AbstractRunKind):
     def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
         sizes = model.posterior_["posterior"].sizes
         inference = config["options"]["inference"]
-        if inference in _AROUND_NETWORKS or (inference == "ensemble" and sizes["draw"] == 1):
+        if inference == "swag":
+            return about_ensemble(1, sizes["chain"] * sizes["draw"])
+        if inference != "mcmc":
             return about_ensemble(sizes["chain"], sizes["draw"])
         draws, stats = self.summarized(data, model)
-        summary = summarize(draws, stats, points=point_estimates(model, draws))
-        return judged_by_predictions(check(draws, stats, summary=summary), draws)
+        return judged_by_predictions(check(draws, stats), draws)
 
     def results(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
         parts = each_target(model, data)
