@@ -1,8 +1,9 @@
 """Principal axes of tables, and whether they leave any noise."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 from jaxtyping import Float, Int
 
 from geodax.run.signals import interruptible
@@ -10,6 +11,7 @@ from geodax.run.signals import interruptible
 LEAST_NOISE = 1e-7
 """Noise relative to its prior, below which the likelihood of rows with missing cells loses its digits."""
 _SMALL_TABLE = 1 << 20  # cells
+_NO_FACTOR = 1e-6  # relative factor of a column from which another is not computed
 _NOTHING_LEFT = 1e-13  # relative variance of a direction in which there is nothing but rounding errors
 
 
@@ -52,3 +54,26 @@ def num_exact_of(data: Float[np.ndarray, "rows n"]) -> int:
         return data.shape[1]
     complete -= complete.mean(axis=0)
     return num_exact(principal_axes(complete)[1], *complete.shape)
+
+
+def computed_column(data: Float[np.ndarray, "rows n"], most: int) -> list[int]:
+    """Find a column that is a linear function of at most ``most`` others in the rows without missing cells.
+
+    Returns the column and then the others; nothing if there is none.
+    """
+    complete = data[~np.isnan(data).any(axis=1)]
+    if len(complete) < 2:
+        return []
+    complete -= complete.mean(axis=0)
+    sizes = np.linalg.norm(complete, axis=0)
+    complete /= np.where(sizes > 0, sizes, 1.0)
+    root = interruptible(np.linalg.qr, complete, mode="r")
+    pivoted: Any = scipy.linalg.qr(root, mode="r", pivoting=True)
+    root, order = pivoted
+    rank = int(np.sum(np.abs(np.diagonal(root)) > np.sqrt(_NOTHING_LEFT)))
+    factors = scipy.linalg.solve_triangular(root[:rank, :rank], root[:rank, rank:])
+    for column, own in zip(order[rank:], factors.T, strict=True):
+        others = np.flatnonzero(np.abs(own) > _NO_FACTOR * np.abs(own).max(initial=0.0))
+        if len(others) <= most:
+            return [int(column), *sorted(order[others].tolist())]
+    return []

@@ -1,9 +1,10 @@
 """The scikit-learn estimator of Bayesian PCA."""
 
 import numpy as np
+import pandas
 import pytest
 from sklearn.base import clone
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, FactorAnalysis
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -141,6 +142,8 @@ def test_empty_column_infinite_cell_and_unfitted(wine):
     infinite[0, 0] = np.inf
     with pytest.raises(ValueError, match="infinity"):
         BayesianPCA(1).fit(infinite)
+    with pytest.raises(ValueError, match=r"noise must be one of \['isotropic', 'diagonal'\], found 'full'"):
+        BayesianPCA(1).set_params(noise="full").fit(wine)
     with pytest.raises(NotFittedError):
         BayesianPCA(1).transform(wine)
 
@@ -171,3 +174,63 @@ def test_columns_computed_from_others(p, words):
     nearly = table + 1e-5 * np.random.default_rng(1).standard_normal(table.shape)
     assert BayesianPCA(p, num_warmup=5, num_samples=4, num_chains=1).fit(nearly).noise_variance_ > 0
     assert BayesianPCA(1, num_warmup=5, num_samples=4, num_chains=1).fit(table).noise_variance_ > 0
+
+
+@pytest.mark.thorough
+def test_diagonal_noise_is_factor_analysis():
+    """Noise and density of new rows are those of maximum likelihood where many rows decide."""
+    generator = np.random.default_rng(0)
+    loadings = generator.standard_normal((6, 2)) * [1.0, 0.6]
+    noise = np.array([0.2, 1.0, 0.4, 1.5, 0.7, 0.1])
+    unit = np.array([1.0, 1e3, 1e-3, 1.0, 1.0, 7.0])
+    rows = generator.standard_normal((3000, 2)) @ loadings.T + noise * generator.standard_normal((3000, 6)) + 5.0
+    rows, new = np.split(rows * unit, 2)
+    options = {"num_warmup": 300, "num_samples": 200, "num_chains": 2, "random_state": 0}
+    model = BayesianPCA(2, noise="diagonal", **options).fit(rows)
+    classical = FactorAnalysis(2, tol=1e-5, max_iter=10_000, svd_method="lapack").fit(
+        (rows - model.center_) / model.spread_
+    )
+    np.testing.assert_allclose(model.noise_variance_, classical.noise_variance_, rtol=0.1, atol=0.005)
+    expected = classical.score_samples((new - model.center_) / model.spread_) - np.log(model.spread_).sum()
+    assert model.score(new) == pytest.approx(expected.mean(), abs=0.02)
+    assert model.score(new) > BayesianPCA(2, **options).fit(rows).score(new) + 0.1
+    group, stats = model.posterior_["posterior"], model.posterior_["sample_stats"]
+    assert group["noise"].shape == (2, 200, 6)
+    assert int(stats["diverging"].sum()) == 0
+    assert max(rhat(group[name].values).max() for name in ("scale", "noise", "components", "mean")) < 1.05
+    covariance = classical.components_.T @ classical.components_
+    axes = np.linalg.eigh(covariance)[1][:, :-3:-1]
+    assert np.degrees(principal_angles(model.components_.T, axes).max()) < 3
+    along = np.einsum(
+        "pn,nm,pm->p", model.components_, covariance + np.diag(classical.noise_variance_), model.components_
+    )
+    np.testing.assert_allclose(model.explained_variance_, along, rtol=0.05)
+    share = np.sort(np.linalg.eigvalsh(covariance))[:-3:-1] / np.trace(classical.get_covariance())
+    np.testing.assert_allclose(model.explained_variance_ratio_, share, rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("p", "column", "words"),
+    [
+        (1, 2.0 * np.arange(30.0), "column 'd' is computed from 'a', so that it can have no noise of its own"),
+        (
+            2,
+            None,
+            "column 'c' is computed from 'a', 'b'|column 'a' is computed from 'b', 'c'|'b' is computed from 'a', 'c'",
+        ),
+        (1, np.ones(30), "column 'd' is constant, .*noise='diagonal' expects. Leave it out, or use noise='isotropic'"),
+    ],
+)
+def test_columns_without_noise_of_their_own(p, column, words):
+    """Catches posteriors that are not proper: components describe these columns exactly, but not the table."""
+    table = np.random.default_rng(0).standard_normal((30, 5))
+    table[:, 0] = np.arange(30.0)
+    table[:, 3] = column if column is not None else table[:, 3]
+    table[:, 2] = table[:, 0] - table[:, 1] if column is None else table[:, 2]
+    frame = pandas.DataFrame(table, columns=list("abcde"))
+    with pytest.raises(ValueError, match=words):
+        BayesianPCA(p, noise="diagonal").fit(frame)
+    options = {"num_warmup": 5, "num_samples": 4, "num_chains": 1}
+    assert BayesianPCA(p, **options).fit(frame).noise_variance_ > 0
+    if column is None:
+        assert BayesianPCA(1, noise="diagonal", **options).fit(frame).noise_variance_.shape == (5,)

@@ -14,16 +14,16 @@ from tests.models.simulations import ppca_rows
 _natural = jax.jit(ppca.parameters)
 
 
-def _parameters(n: int, p: int, seed: int = 0) -> tuple[dict, PPCAParameters]:
+def _parameters(n: int, p: int, seed: int = 0, *, is_diagonal: bool = False) -> tuple[dict, PPCAParameters]:
     generator = np.random.default_rng(seed)
     components, _ = np.linalg.qr(generator.standard_normal((n, p)))
     position = {
         "components": jnp.asarray(components),
         "log_gaps": jnp.asarray(0.3 * generator.standard_normal(p)),
-        "log_noise": jnp.asarray(-0.4),
         "mean": jnp.asarray(0.5 * generator.standard_normal(n)),
     }
-    return position, _natural(position)
+    noise = {"noise": jnp.asarray(generator.standard_normal(n))} if is_diagonal else {"log_noise": jnp.asarray(-0.4)}
+    return position | noise, _natural(position | noise)
 
 
 def _with_holes(data: np.ndarray, share: float, seed: int = 1) -> np.ndarray:
@@ -35,7 +35,7 @@ def _with_holes(data: np.ndarray, share: float, seed: int = 1) -> np.ndarray:
 
 def _covariance(theta: PPCAParameters) -> np.ndarray:
     loadings = np.asarray(theta.components) * np.asarray(theta.scale)
-    return loadings @ loadings.T + float(theta.noise) ** 2 * np.eye(loadings.shape[0])
+    return loadings @ loadings.T + np.asarray(theta.noise) ** 2 * np.eye(loadings.shape[0])
 
 
 def _brute_force_log_likelihood(theta: PPCAParameters, data: np.ndarray) -> np.ndarray:
@@ -54,24 +54,25 @@ def _log_prior(position: dict, theta: PPCAParameters, prior: PPCAPrior) -> float
     return float(
         -0.5 * np.sum((np.asarray(theta.mean) / prior.mean_scale) ** 2)
         - 0.5 * np.sum((np.asarray(theta.scale) / prior.scale_scale) ** 2) / n
-        - 0.5 * (float(theta.noise) / prior.noise_scale) ** 2
+        - 0.5 * np.sum((np.asarray(theta.noise) / prior.noise_scale) ** 2)
         + np.sum(np.asarray(position["log_gaps"]))
-        + float(position["log_noise"])
+        + float(position.get("log_noise", 0.0))
     )
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("n", "p"), [(5, 2), (4, 1), (3, 3), (7, 5)])
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_log_density_is_prior_plus_marginal_normal(n, p, share):
+@pytest.mark.parametrize("is_diagonal", [False, True])
+def test_log_density_is_prior_plus_marginal_normal(n, p, share, is_diagonal):
     """Differences of the density between two points agree with multivariate normals, missing cells left out."""
     prior = PPCAPrior(0.7, 1.3, 0.9)
-    data = np.random.default_rng(3).standard_normal((12, n)) + 0.3
+    data = np.random.default_rng(3).standard_normal((6 if n == 7 else 12, n)) + 0.3
     data = _with_holes(data, share) if share else data
-    logdensity_fn = jax.jit(ppca.log_density(ppca.observations(data), prior))
+    logdensity_fn = jax.jit(ppca.log_density(ppca.observations(data, is_diagonal=is_diagonal), prior))
     found, expected = [], []
     for seed in (0, 1):
-        position, theta = _parameters(n, p, seed)
+        position, theta = _parameters(n, p, seed, is_diagonal=is_diagonal)
         found.append(float(logdensity_fn(position)))
         expected.append(_brute_force_log_likelihood(theta, data).sum() + _log_prior(position, theta, prior))
     assert found[1] - found[0] == pytest.approx(expected[1] - expected[0], rel=1e-10)
@@ -96,6 +97,27 @@ def test_small_noise_leaves_the_digits(share):
         np.testing.assert_allclose(found, likelihood, rtol=1e-10, atol=atol)
     assert differences[1] == pytest.approx(differences[0], abs=1e-3 if share else 1e-9)
     assert logdensity_fn(tiny) == -np.inf
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_small_noise_of_one_column_leaves_the_digits(share):
+    """Factor analysis may give a column no noise; the precision of the latent vectors is then very uneven."""
+    data = np.random.default_rng(3).standard_normal((40, 5))
+    data = _with_holes(data, share) if share else data
+    logdensity_fn = jax.jit(ppca.log_density(ppca.observations(data, is_diagonal=True), PPCAPrior()))
+    gradient = jax.jit(jax.grad(logdensity_fn))
+    position = _parameters(5, 2, is_diagonal=True)[0]
+    differences, slopes = [], []
+    for noise in (0.5, 1e-4, 1e-5, -1e-5):
+        at = position | {"noise": position["noise"].at[2].set(noise)}
+        theta = _natural(at)
+        likelihood = _brute_force_log_likelihood(theta, data).sum()
+        differences.append(float(logdensity_fn(at)) - likelihood - _log_prior(at, theta, PPCAPrior()))
+        slopes.append(np.asarray(gradient(at)["noise"]))
+    np.testing.assert_allclose(differences, differences[0], atol=1e-5)  # rounding error over the noise variance
+    np.testing.assert_allclose(slopes[2][[0, 1, 3, 4]], slopes[1][[0, 1, 3, 4]], rtol=1e-5)
+    np.testing.assert_allclose(np.stack(slopes[1:])[:, 2], 0.0, atol=0.5)  # smooth, with slope 0 at no noise
+    assert logdensity_fn(position | {"noise": position["noise"].at[2].set(5e-8)}) == -np.inf
 
 
 def test_scales_are_ordered_and_their_jacobian_is_right():
@@ -124,9 +146,10 @@ def test_gradient_costs_the_same_for_any_number_of_complete_rows():
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_row_posterior_agrees_with_conditioning_the_joint_normal(share):
+@pytest.mark.parametrize("is_diagonal", [False, True])
+def test_row_posterior_agrees_with_conditioning_the_joint_normal(share, is_diagonal):
     """Scores given a row, and the row's density, by conditioning a multivariate normal."""
-    _, theta = _parameters(5, 2)
+    _, theta = _parameters(5, 2, is_diagonal=is_diagonal)
     data = np.random.default_rng(5).standard_normal((6, 5))
     data = _with_holes(data, share) if share else data
     found = jax.jit(ppca.row_posterior)(theta, jnp.asarray(data))
@@ -143,9 +166,10 @@ def test_row_posterior_agrees_with_conditioning_the_joint_normal(share):
         np.testing.assert_allclose(factor @ factor.T, variance, rtol=1e-9, atol=1e-12)
 
 
-def test_drawn_cells_have_the_conditional_law(key):
+@pytest.mark.parametrize("is_diagonal", [False, True])
+def test_drawn_cells_have_the_conditional_law(key, is_diagonal):
     """Filled cells have the mean and the covariance of the conditional normal; observed ones stay."""
-    _, theta = _parameters(4, 2)
+    _, theta = _parameters(4, 2, is_diagonal=is_diagonal)
     row = np.array([[0.4, np.nan, -0.2, np.nan]])
     draw = jax.jit(jax.vmap(ppca.draw_cells, (0, None, None)))
     draws = np.asarray(draw(jax.random.split(key, 40_000), theta, jnp.asarray(row)))
@@ -175,7 +199,8 @@ def test_starting_points_are_valid_and_differ(key):
 
 
 @pytest.mark.slow
-def test_simulation_based_calibration(key):
+@pytest.mark.parametrize("is_diagonal", [False, True])
+def test_simulation_based_calibration(key, is_diagonal):
     """Ranks of the true parameters among posterior draws are uniform (Talts et al. 2018)."""
     n, p, num_rows, num_sets, num_draws = 4, 2, 15, 256, 63
     prior = PPCAPrior()
@@ -185,22 +210,23 @@ def test_simulation_based_calibration(key):
         k1, k2, k3, k4 = jax.random.split(k, 4)
         scale = jnp.sort(jnp.abs(jax.random.normal(k1, (p,))) * jnp.sqrt(float(n)) * prior.scale_scale)[::-1]
         components = gx.Stiefel().random_point(k2, jnp.zeros((n, p)))
-        return PPCAParameters(components, scale, jnp.abs(jax.random.normal(k3, ())), jax.random.normal(k4, (n,)))
+        noise = jnp.abs(jax.random.normal(k3, (n,) if is_diagonal else ()))
+        return PPCAParameters(components, scale, noise, jax.random.normal(k4, (n,)))
 
     def posterior_ranks(k, theta, data):
         average = data.mean(axis=0)
         empty = (np.zeros((0, n)), np.zeros((0, n), bool), np.zeros(0, np.int64))
         centred = data - average[None, :]
-        stats = ppca.Observations(float(num_rows), average, centred.T @ centred, *empty)
+        scatter = jnp.linalg.qr(centred, mode="r") if is_diagonal else centred.T @ centred
+        stats = ppca.Observations(float(num_rows), average, scatter, *empty)
         # all sets wait for the longest trajectory, so that it is bounded
         algorithm = gx.nuts(
             ppca.log_density(stats, prior), manifold=gx.Product({"components": gx.Stiefel()}), max_num_doublings=6
         )
         gaps = jnp.log(theta.scale - jnp.append(theta.scale[1:], 0.0))
+        noise = {"noise": theta.noise} if is_diagonal else {"log_noise": jnp.log(theta.noise)}
         # started from the truth, which is a draw from the posterior
-        state = algorithm.init(
-            {"components": theta.components, "log_gaps": gaps, "log_noise": jnp.log(theta.noise), "mean": theta.mean}
-        )
+        state = algorithm.init({"components": theta.components, "log_gaps": gaps, "mean": theta.mean} | noise)
         warmup = algorithm.adapt(200)
 
         def adapt(carry, i):
@@ -222,7 +248,8 @@ def test_simulation_based_calibration(key):
 
     def quantities(theta: PPCAParameters):
         projector = theta.components @ theta.components.T
-        return jnp.stack([theta.scale[0], theta.scale[1], theta.noise, theta.mean[0], projector[0, 0], projector[0, 1]])
+        noise = jnp.atleast_1d(theta.noise)[0]
+        return jnp.stack([theta.scale[0], theta.scale[1], noise, theta.mean[0], projector[0, 0], projector[0, 1]])
 
     truths = jax.vmap(truth)(jax.random.split(key_truth, num_sets))
     data = jax.vmap(lambda k, t: ppca_rows(k, t, num_rows))(jax.random.split(key_data, num_sets), truths)

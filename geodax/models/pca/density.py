@@ -8,6 +8,9 @@ The model (Tipping and Bishop 1999, in the modified form of Pourzanjani et al., 
 
 with :math:`W^T W = I`, :math:`\Lambda = \mathrm{diag}(\lambda_1 > \dots > \lambda_p > 0)`, so that rows are
 :math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)`. With ordered scales only the signs of the columns of W are unidentified.
+With a noise :math:`\sigma_j` for each column j the model is factor analysis: rows are
+:math:`N(\mu, W \Lambda^2 W^T + \Psi)` with :math:`\Psi = \mathrm{diag}(\sigma_1^2, \dots, \sigma_n^2)`, and
+W are the principal axes of what the columns share.
 
 Complete rows enter through their number, mean and scatter matrix, so that the cost of a gradient does not depend
 on the number of rows; if there are fewer rows than columns, they enter directly. Rows with missing cells enter through
@@ -15,7 +18,7 @@ the marginal distribution of their observed cells, solved once for each pattern 
 many columns use smaller coordinates (:mod:`geodax.models.pca.reduced`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -25,8 +28,9 @@ from jaxtyping import Bool, Float, Int
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax._wording import argument
+from geodax.data.errors import listed
 from geodax.geometry.linalg import cholesky, solve_lower
-from geodax.models.principal_axes import LEAST_NOISE, num_exact, num_exact_of, principal_axes
+from geodax.models.principal_axes import LEAST_NOISE, computed_column, num_exact, num_exact_of, principal_axes
 from geodax.nn.singular_values import ordered_scales
 
 
@@ -51,11 +55,12 @@ class PPCAParameters(NamedTuple):
     Attributes:
         components: Orthonormal loadings, n x p.
         scale: Standard deviations along the components, descending, p.
+        noise: Standard deviation of the noise, one number or one for each column.
     """
 
     components: Float[Array | np.ndarray, "*draws n p"]
     scale: Float[Array | np.ndarray, "*draws p"]
-    noise: Float[Array | np.ndarray, "*draws"]
+    noise: Float[Array | np.ndarray, "*draws"] | Float[Array | np.ndarray, "*draws n"]
     mean: Float[Array | np.ndarray, "*draws n"]
 
 
@@ -64,7 +69,7 @@ class Observations(NamedTuple):
 
     Attributes:
         scatter: Centred sum of squares and products of the complete rows, n x n; with fewer of them than n, the centred
-            rows F themselves, so that it is F^T F.
+            rows F themselves, so that it is F^T F. For diagonal noise always such an F.
         rows: The incomplete rows; missing cells hold zero.
         patterns: The distinct patterns of observed cells in the incomplete rows.
         pattern_of_row: Index of the pattern of each incomplete row.
@@ -78,18 +83,20 @@ class Observations(NamedTuple):
     pattern_of_row: Int[np.ndarray, " m"]
 
 
-def observations(data: Float[np.ndarray, "rows n"]) -> Observations:
+def observations(data: Float[np.ndarray, "rows n"], *, is_diagonal: bool = False) -> Observations:
     """Reduce standardised data, NaN where a cell is missing, to the statistics that the likelihood needs."""
     is_observed = ~np.isnan(data)
     is_complete = is_observed.all(axis=1)
     complete, incomplete = data[is_complete], data[~is_complete]
     average = complete.mean(axis=0) if len(complete) else np.zeros(data.shape[1])
     centred = complete - average
+    if len(centred) >= data.shape[1]:
+        centred = np.linalg.qr(centred, mode="r") if is_diagonal else centred.T @ centred
     patterns, pattern_of_row = np.unique(is_observed[~is_complete], axis=0, return_inverse=True)
     return Observations(
         float(len(complete)),
         average,
-        centred if len(centred) < data.shape[1] else centred.T @ centred,
+        centred,
         np.nan_to_num(incomplete),
         patterns,
         pattern_of_row.reshape(-1),
@@ -97,16 +104,19 @@ def observations(data: Float[np.ndarray, "rows n"]) -> Observations:
 
 
 def parameters(position: Position) -> PPCAParameters:
-    """Convert an unconstrained position (``components``, ``log_gaps``, ``log_noise``, ``mean``) to parameters."""
+    """Convert an unconstrained position (``components``, ``log_gaps``, ``log_noise`` or ``noise``, ``mean``)."""
     scale = ordered_scales(jnp.asarray(position["log_gaps"]))
-    return PPCAParameters(position["components"], scale, jnp.exp(position["log_noise"]), position["mean"])
+    noise = jnp.abs(position["noise"]) if "noise" in position else jnp.exp(position["log_noise"])
+    return PPCAParameters(position["components"], scale, noise, position["mean"])
 
 
 def log_density(data: Observations, prior: PPCAPrior) -> LogDensity:
-    """Build the log posterior density of :func:`observations`.
+    """Build the log posterior density of :func:`observations`, for diagonal noise of those with ``is_diagonal``.
 
     It is a function of a position ``{"components": n x p, "log_gaps": p, "log_noise": scalar, "mean": n}``; the scales
-    are cumulative sums of the exponentials of the gaps, starting with the smallest scale.
+    are cumulative sums of the exponentials of the gaps, starting with the smallest scale. Diagonal noise has ``"noise":
+    n`` in place of ``"log_noise"``, whose signs do not matter: the density is smooth where the noise of a column is
+    near 0, as it often is in factor analysis, and its logarithms would have long tails there.
     """
     n = data.average.shape[0]
 
@@ -115,20 +125,21 @@ def log_density(data: Observations, prior: PPCAPrior) -> LogDensity:
         log_prior = (
             -0.5 * jnp.sum((theta.mean / prior.mean_scale) ** 2)
             - 0.5 * jnp.sum((theta.scale / prior.scale_scale) ** 2) / n
-            - 0.5 * (theta.noise / prior.noise_scale) ** 2
+            - 0.5 * jnp.sum((theta.noise / prior.noise_scale) ** 2)
         )
-        log_jacobian = jnp.sum(position["log_gaps"]) + position["log_noise"]
-        log_likelihood = _complete_log_likelihood(theta, data)
+        log_jacobian = jnp.sum(position["log_gaps"]) + position.get("log_noise", 0.0)
+        complete = _with_diagonal_noise if jnp.ndim(theta.noise) else _with_isotropic_noise
+        log_likelihood = complete(theta, data)
         if len(data.rows):
             log_likelihood = log_likelihood + _incomplete_log_likelihood(theta, data)
-        return jnp.where(
-            theta.noise > LEAST_NOISE * prior.noise_scale, log_prior + log_jacobian + log_likelihood, -jnp.inf
-        )
+        has_noise = jnp.all(theta.noise > LEAST_NOISE * prior.noise_scale)
+        return jnp.where(has_noise, log_prior + log_jacobian + log_likelihood, -jnp.inf)
 
     return logdensity_fn
 
 
-def _complete_log_likelihood(theta: PPCAParameters, data: Observations) -> Scalar:
+def _with_isotropic_noise(theta: PPCAParameters, data: Observations) -> Scalar:
+    """The log likelihood of the complete rows."""
     n, p = theta.components.shape
     noise_variance = theta.noise**2
     variance = theta.scale**2 + noise_variance
@@ -146,6 +157,15 @@ def _complete_log_likelihood(theta: PPCAParameters, data: Observations) -> Scala
     return -0.5 * (data.num_complete * log_determinant + forms)
 
 
+def _with_diagonal_noise(theta: PPCAParameters, data: Observations) -> Scalar:
+    distance = jnp.sqrt(data.num_complete) * (data.average - theta.mean)
+    rows = jnp.concatenate([jnp.asarray(data.scatter), distance[None]])
+    (root,), projected = _latent_posterior(theta, jnp.ones_like(distance)[None], rows)
+    latent = solve_lower(root, solve_lower(root, projected.T), transpose=True).T
+    log_determinant = 2.0 * (jnp.sum(jnp.log(jnp.diagonal(root))) + jnp.sum(jnp.log(theta.noise)))
+    return -0.5 * (data.num_complete * log_determinant + jnp.sum(_forms(theta, rows, jnp.ones_like(rows), latent)))
+
+
 def _incomplete_log_likelihood(theta: PPCAParameters, data: Observations) -> Scalar:
     patterns = jnp.asarray(data.patterns, theta.mean.dtype)
     observed = patterns[data.pattern_of_row]
@@ -154,10 +174,14 @@ def _incomplete_log_likelihood(theta: PPCAParameters, data: Observations) -> Sca
     factor_of_row = factors[data.pattern_of_row]
     latent = _solve(factor_of_row, _solve(factor_of_row, projected), transpose=True)
     log_determinant = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)), axis=-1)
-    log_determinant = log_determinant + jnp.sum(patterns, axis=-1) * 2.0 * jnp.log(theta.noise)
+    log_determinant = log_determinant + jnp.sum(patterns * 2.0 * jnp.log(_noise(theta)), axis=-1)
     counts = np.bincount(data.pattern_of_row, minlength=len(data.patterns)).astype(float)
     forms = jnp.sum(_forms(theta, residual, observed, latent))
     return -0.5 * (jnp.sum(counts * log_determinant) + forms)
+
+
+def _noise(theta: PPCAParameters) -> Float[Array, "1 n"]:
+    return jnp.broadcast_to(theta.noise, theta.mean.shape)[None, :]
 
 
 def _forms(theta: PPCAParameters, residual: Array, observed: Array, latent: Array) -> Array:
@@ -166,19 +190,33 @@ def _forms(theta: PPCAParameters, residual: Array, observed: Array, latent: Arra
     The difference ``residual^2 / noise^2 - whitened^2`` would have no digit left where the noise is small.
     """
     rest = observed * (residual - (latent * theta.scale[None, :]) @ theta.components.T)
-    return jnp.sum(rest**2, axis=-1) / theta.noise**2 + jnp.sum(latent**2, axis=-1)
+    return jnp.sum((rest / _noise(theta)) ** 2, axis=-1) + jnp.sum(latent**2, axis=-1)
 
 
 def _latent_posterior(theta: PPCAParameters, patterns: Array, residual: Array) -> tuple[Array, Array]:
     """Cholesky factors of the precision of z given observed cells, by pattern; ``L W^T residual / noise^2``, by row."""
     loadings = theta.components * theta.scale[None, :]
-    gram = jnp.einsum("kn,np,nq->kpq", patterns, loadings, loadings) / theta.noise**2
+    weighted = loadings / _noise(theta).T ** 2
+    gram = jnp.einsum("kn,np,nq->kpq", patterns, weighted, loadings)
     precision = gram + jnp.eye(loadings.shape[1], dtype=gram.dtype)[None]
-    return cholesky(precision), residual @ loadings / theta.noise**2
+    return cholesky(precision), residual @ weighted
 
 
 def _solve(factors: Array, vectors: Array, *, transpose: bool = False) -> Array:
     return solve_lower(factors, vectors[..., None], transpose=transpose)[..., 0]
+
+
+def noise_along(draws: PPCAParameters) -> Float[np.ndarray, "draw p"] | Float[np.ndarray, "draw 1"]:
+    """The variance of the noise along each component."""
+    if draws.noise.ndim == 1:
+        return np.asarray(draws.noise[:, None] ** 2)
+    return np.einsum("dnp,dn->dp", np.square(draws.components), np.square(draws.noise))
+
+
+def noise_in_all(draws: PPCAParameters) -> Float[np.ndarray, " draw"]:
+    """The total variance of the noise of all columns."""
+    squares = np.square(draws.noise)
+    return draws.mean.shape[-1] * squares if squares.ndim == 1 else squares.sum(axis=-1)
 
 
 class RowPosterior(NamedTuple):
@@ -198,8 +236,9 @@ class RowPosterior(NamedTuple):
 def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"], *, has_missing: bool = True) -> RowPosterior:
     r"""Compute scores and marginal density of each standardised row under parameters without leading axes.
 
-    With :math:`o` the observed cells, :math:`z \mid x_o \sim N(M^{-1} \Lambda W_o^T (x_o - \mu_o) / \sigma^2,\;
-    M^{-1})` and :math:`M = I + \Lambda W_o^T W_o \Lambda / \sigma^2`. Without missing cells one factor serves all rows.
+    With :math:`o` the observed cells, :math:`z \mid x_o \sim N(M^{-1} \Lambda W_o^T \Psi_o^{-1} (x_o - \mu_o),\;
+    M^{-1})` and :math:`M = I + \Lambda W_o^T \Psi_o^{-1} W_o \Lambda`. Without missing cells one factor serves all
+    rows.
     """
     if has_missing:
         observed = (~jnp.isnan(data)).astype(data.dtype)
@@ -212,8 +251,7 @@ def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"], *, has_mi
     identity = jnp.broadcast_to(jnp.eye(factors.shape[-1], dtype=data.dtype)[None], factors.shape)
     root = solve_lower(factors, identity, transpose=True)
     log_determinant = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)), axis=-1)
-    num_observed = jnp.sum(observed, axis=-1)
-    log_determinant = log_determinant + num_observed * jnp.log(2.0 * jnp.pi * theta.noise**2)
+    log_determinant = log_determinant + jnp.sum(observed * jnp.log(2.0 * jnp.pi * _noise(theta) ** 2), axis=-1)
     form = _forms(theta, residual, observed, latent)
     return RowPosterior(
         latent * theta.scale[None, :], root * theta.scale[None, :, None], -0.5 * (log_determinant + form)
@@ -232,7 +270,7 @@ def draw_cells(key: PRNGKey, theta: PPCAParameters, data: Float[Array, "rows n"]
     rows = row_posterior(theta, data)
     normal = jax.random.normal(key_score, rows.score_mean.shape, data.dtype)
     scores = rows.score_mean + jnp.einsum("rpq,rq->rp", rows.score_factor, normal)
-    noise = theta.noise * jax.random.normal(key_noise, data.shape, data.dtype)
+    noise = _noise(theta) * jax.random.normal(key_noise, data.shape, data.dtype)
     filled = theta.mean[None, :] + scores @ theta.components.T + noise
     return jnp.where(jnp.isnan(data), jnp.asarray(filled), data)
 
@@ -256,6 +294,24 @@ def require_noise(exact: int, n: int, num_components: int) -> None:
         )
 
 
+def require_own_noise(
+    data: Float[np.ndarray, "rows n"], num_components: int, names: Sequence[str] | np.ndarray | None = None
+) -> None:
+    """Raise ValueError if a column is constant, or computed from at most as many others as there are components.
+
+    With a noise for each column these columns could have none, and the posterior would not be proper.
+    """
+    found = computed_column(data, num_components)
+    if not found:
+        return
+    column, *others = found if names is None else [names[k] for k in found]
+    how = f"computed from {listed(others)}" if others else "constant"
+    raise ValueError(
+        f"BayesianPCA: column {column!r} is {how}, so that it can have no noise of its own, as "
+        f"{argument('noise', 'diagonal')} expects. Leave it out, or use {argument('noise', 'isotropic')}."
+    )
+
+
 def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num_components: int) -> StartingScales:
     """Compute scales and noise of the classical PCA solution, bounded away from zero.
 
@@ -271,22 +327,25 @@ def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num
 
 
 def starting_points(
-    data: Float[np.ndarray, "rows n"], num_components: int, spread: float = 0.3
+    data: Float[np.ndarray, "rows n"], num_components: int, spread: float = 0.3, *, is_diagonal: bool = False
 ) -> Callable[[PRNGKey], Position]:
     """Build the function from a PRNG key to an initial position, near the classical PCA solution of standardised data.
 
-    Positions are more dispersed than the posterior; missing cells (NaN) are replaced by the column's mean here. Raises
-    ValueError if the components describe the rows exactly.
+    Positions are more dispersed than the posterior; missing cells (NaN) are replaced by the column's mean here. With
+    ``is_diagonal`` each column has its own noise. Raises ValueError if the components describe the rows exactly.
     """
     n = data.shape[1]
     average = np.nan_to_num(np.nanmean(np.where(np.isnan(data).all(axis=0), 0.0, data), axis=0))
     filled = np.where(np.isnan(data), average, data) - average
     axes, squares = principal_axes(filled)
-    del filled
     exact = num_exact_of(data) if np.isnan(data).any() else num_exact(squares, len(data), n)
     require_noise(exact, n, num_components)
     scales = starting_scales(squares, len(data), n, num_components)
-    axes = np.pad(axes[:, :num_components], ((0, 0), (0, max(num_components - axes.shape[1], 0))))
+    axes, squares = axes[:, :num_components], squares[:num_components]
+    variance = np.mean(filled**2, axis=0)
+    noise = np.sqrt(np.maximum(variance - axes**2 @ squares / len(data), np.maximum(0.05 * variance, 1e-3)))
+    del filled
+    axes = np.pad(axes, ((0, 0), (0, num_components - axes.shape[1])))
     root = spread / np.sqrt(n)
 
     def start(key: PRNGKey) -> Position:
@@ -294,7 +353,11 @@ def starting_points(
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         perturbed = axes + root * generator.standard_normal((n, num_components))
         position = position_near(perturbed, scales, spread, generator)
-        return position | {"mean": average + root * generator.standard_normal(n)}
+        position |= {"mean": average + root * generator.standard_normal(n)}
+        if is_diagonal:
+            del position["log_noise"]
+            position |= {"noise": noise * np.exp(spread * generator.standard_normal(n))}
+        return position
 
     return start
 

@@ -40,11 +40,12 @@ class BayesianPCA(
     Rows are :math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)` with :math:`W^T W = I` and :math:`\Lambda` diagonal,
     positive and ordered (Pourzanjani et al., section 6.2). W is sampled on the Stiefel manifold by
     :func:`geodax.nuts`. Only the signs of its columns are unidentified; they are aligned afterwards.
-    Missing cells (NaN) are allowed in all methods and are marginalised.
+    Missing cells (NaN) are allowed in all methods and are marginalised. With ``noise="diagonal"`` each column has its
+    own noise, as in factor analysis.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout, with ``components`` (n x p, signs aligned), ``scale``
-            (p), ``noise`` and ``mean`` (n) in standardised units.
+            (p), ``noise`` (one number, or n) and ``mean`` (n) in standardised units.
         n_components_: Number of components.
         held_out_: Predictions of held-out cells with each number of components (their ``predicted`` fraction of
             variance, its ``standard_error``, the ``chosen`` number) after a fit with ``n_components="auto"``, or None.
@@ -52,7 +53,8 @@ class BayesianPCA(
         explained_variance_: Posterior mean variance along each component, noise included, in standardised units.
         explained_variance_ratio_: Posterior mean fraction of the total variance of each component, without the
             noise.
-        noise_variance_: Posterior mean noise variance, in standardised units.
+        noise_variance_: Posterior mean noise variance, in standardised units; one for each column with
+            ``noise="diagonal"``.
         mean_: Posterior mean of the mean, in the data's units.
         center_, spread_: What was subtracted from each column and what it was divided by.
         n_features_in_, feature_names_in_: As in scikit-learn.
@@ -75,13 +77,19 @@ class BayesianPCA(
 
         Raises:
             ValueError: For data that cannot be fitted: fewer than two rows or columns, fewer columns than components,
-                as many components as describe the table exactly, a column without any value, infinite cells.
+                as many components as describe the table exactly, a column without any value, infinite cells; with
+                ``noise="diagonal"`` also a column that is constant or computed from others.
         """
         standardised = self.prepare(X)
         seed = seed_of(self)
         prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
         num_components, self.held_out_ = self._count(standardised)
-        logdensity_fn, start, parameters = ppca_reduced.problem(standardised, num_components, prior)
+        is_diagonal = self.noise == "diagonal"
+        if is_diagonal:
+            ppca.require_own_noise(standardised, num_components, getattr(self, "feature_names_in_", None))
+        logdensity_fn, start, parameters = ppca_reduced.problem(
+            standardised, num_components, prior, is_diagonal=is_diagonal
+        )
         posterior = sampled(
             self,
             seed,
@@ -117,10 +125,10 @@ class BayesianPCA(
         self.components_ = mean_orthonormal(np.asarray(draws.components), up_to="nothing").T
         self.n_components_ = len(self.components_)
         variance, noise_variance = draws.scale**2, draws.noise**2
-        total = variance.sum(axis=-1) + draws.components.shape[-2] * noise_variance
-        self.explained_variance_ = (variance + noise_variance[:, None]).mean(axis=0)
-        self.explained_variance_ratio_ = (variance / total[:, None]).mean(axis=0)
-        self.noise_variance_ = float(noise_variance.mean())
+        along, in_all = ppca.noise_along(draws), ppca.noise_in_all(draws)
+        self.explained_variance_ = (variance + along).mean(axis=0)
+        self.explained_variance_ratio_ = (variance / (variance.sum(axis=-1) + in_all)[:, None]).mean(axis=0)
+        self.noise_variance_ = noise_variance.mean(axis=0) if noise_variance.ndim > 1 else float(noise_variance.mean())
         self.mean_ = self.center_ + self.spread_ * draws.mean.mean(axis=0)
         return self
 
@@ -279,6 +287,7 @@ class BayesianPCA(
                 f"BayesianPCA: {argument('n_components')} must be at most {num_columns}, the number of columns"
                 f"{in_python(f' (n_features = {num_columns})')}, found {p}; choose one well below it."
             )
+        _checks.chosen("BayesianPCA", "noise", self.noise, ("isotropic", "diagonal"))
         require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale")
         empty = np.flatnonzero(np.isnan(data).all(axis=0))
         if len(empty):

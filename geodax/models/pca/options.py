@@ -13,6 +13,7 @@ class PCAOptions:
             that predicts held-out cells about as well as the best.
         standardize: Whether to divide each column by its standard deviation. False divides all columns by one number,
             which keeps their relative scales.
+        noise: "isotropic", the same noise in all columns, or "diagonal", a noise for each column: factor analysis.
         num_warmup: Number of warm-up iterations.
         num_samples: Number of stored draws per chain.
         num_chains: Number of chains.
@@ -25,6 +26,7 @@ class PCAOptions:
     n_components: int | Literal["auto"] = 2
     _: dataclasses.KW_ONLY
     standardize: bool = True
+    noise: Literal["isotropic", "diagonal"] = "isotropic"
     num_warmup: int = 1000
     num_samples: int = 1000
     num_chains: int = 4

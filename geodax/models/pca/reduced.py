@@ -76,15 +76,22 @@ class Problem(NamedTuple):
     parameters: Callable[[Position], PPCAParameters]
 
 
-def problem(data: Float[np.ndarray, "rows n"], num_components: int, prior: PPCAPrior) -> Problem:
-    """Build the problem for a standardised table, in the coordinates of its principal axes or in all columns."""
-    reduced = reduced_observations(data, num_components)
+def problem(
+    data: Float[np.ndarray, "rows n"], num_components: int, prior: PPCAPrior, *, is_diagonal: bool = False
+) -> Problem:
+    """Build the problem for a standardised table, in the coordinates of its principal axes or in all columns.
+
+    With ``is_diagonal`` each column has its own noise.
+    """
+    reduced = None if is_diagonal else reduced_observations(data, num_components)
     if reduced is not None:
         return Problem(
             log_density(reduced, prior), starting_points(reduced, num_components), parameters(reduced, prior)
         )
     return Problem(
-        ppca.log_density(ppca.observations(data), prior), ppca.starting_points(data, num_components), ppca.parameters
+        ppca.log_density(ppca.observations(data, is_diagonal=is_diagonal), prior),
+        ppca.starting_points(data, num_components, is_diagonal=is_diagonal),
+        ppca.parameters,
     )
 
 
