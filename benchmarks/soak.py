@@ -125,23 +125,23 @@ def soak(name: str, num_steps: int) -> dict[str, Any]:
             checkpoint_seconds=2.0,
             progress=lambda p: seen.append((p.iteration, resident_bytes())),
         )
-    iterations, sizes = np.array(seen, dtype=np.float64).T
-    early = sizes[(iterations > 0.1 * num_steps) & (iterations <= 0.2 * num_steps)]
-    late = sizes[iterations > 0.9 * num_steps]
-    stats = tree["sample_stats"]
-    row = {
-        "steps": num_steps,
-        "seconds": float(tree.attrs["sampling_seconds"]),
-        "stretches": len(sizes),
-        "megabytes_early": float(early.mean() / 2**20),
-        "megabytes_late": float(late.mean() / 2**20),
-        "growth": float(late.mean() / early.mean() - 1.0),
-        "is_finite": bool(np.isfinite(tree["posterior"]["position"].values).all()),
-    }
-    if name != "sgrld":
-        row["worst_residual"] = float(stats["residual"].values.max())
-    if "acceptance_rate" in stats:
-        row["acceptance_rate"] = float(stats["acceptance_rate"].values.mean())
+        iterations, sizes = np.array(seen, dtype=np.float64).T
+        early = sizes[(iterations > 0.1 * num_steps) & (iterations <= 0.2 * num_steps)]
+        late = sizes[iterations > 0.9 * num_steps]
+        stats = tree["sample_stats"]
+        row = {
+            "steps": num_steps,
+            "seconds": float(tree.attrs["sampling_seconds"]),
+            "chunks": len(sizes),
+            "megabytes_early": float(early.mean() / 2**20),
+            "megabytes_late": float(late.mean() / 2**20),
+            "growth": float(late.mean() / early.mean() - 1.0),
+            "is_finite": bool(np.isfinite(tree["posterior"]["position"].values).all()),
+        }
+        if name != "sgrld":
+            row["worst_residual"] = float(stats["residual"].values.max())
+        if "acceptance_rate" in stats:
+            row["acceptance_rate"] = float(stats["acceptance_rate"].values.mean())
     return row
 
 

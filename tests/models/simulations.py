@@ -25,5 +25,5 @@ def ppca_rows(key, theta, num_rows):
     n, p = theta.components.shape
     key_score, key_noise = jax.random.split(key)
     scores = theta.scale[None, :] * jax.random.normal(key_score, (num_rows, p), theta.mean.dtype)
-    noise = theta.noise * jax.random.normal(key_noise, (num_rows, n), theta.mean.dtype)
+    noise = jnp.broadcast_to(theta.noise, (1, n)) * jax.random.normal(key_noise, (num_rows, n), theta.mean.dtype)
     return jnp.asarray(theta.mean[None, :] + scores @ theta.components.T + noise)

@@ -89,7 +89,7 @@ def observations(data: Float[np.ndarray, "rows n"], *, is_diagonal: bool = False
     is_complete = is_observed.all(axis=1)
     complete, incomplete = data[is_complete], data[~is_complete]
     average = complete.mean(axis=0) if len(complete) else np.zeros(data.shape[1])
-    centred = complete - average
+    centred: Any = complete - average
     if len(centred) >= data.shape[1]:
         centred = np.linalg.qr(centred, mode="r") if is_diagonal else centred.T @ centred
     patterns, pattern_of_row = np.unique(is_observed[~is_complete], axis=0, return_inverse=True)
@@ -305,7 +305,7 @@ def require_own_noise(
     if not found:
         return
     column, *others = found if names is None else [names[k] for k in found]
-    how = f"computed from {listed(others)}" if others else "constant"
+    how = f"computed from {listed(list(map(str, others)))}" if others else "constant"
     raise ValueError(
         f"BayesianPCA: column {column!r} is {how}, so that it can have no noise of its own, as "
         f"{argument('noise', 'diagonal')} expects. Leave it out, or use {argument('noise', 'isotropic')}."
