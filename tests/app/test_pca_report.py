@@ -50,9 +50,15 @@ def posterior_of(n=6, p=2, num_chains=4, num_draws=150, *, num_rows=40, seed=0, 
     return posterior, stats, table
 
 
+def with_own_noise(posterior):
+    """The same draws with noise that differs by column."""
+    n = posterior["mean"].shape[-1]
+    return posterior | {"noise": posterior["noise"][..., None] * np.linspace(0.2, 1.4, n)}
+
+
 def page_of(tmp_path, posterior, stats, table, **config):
     path = tmp_path / "report.html"
-    num_chains, num_draws = posterior["noise"].shape
+    num_chains, num_draws = posterior["noise"].shape[:2]
     num_rows, n = table.shape
     of_run = {
         "file": "some/folder/wine.csv",
@@ -70,6 +76,7 @@ def page_of(tmp_path, posterior, stats, table, **config):
         "seconds": None,
         "seed": 7,
         "standardize": True,
+        "noise": "isotropic",
         "num_warmup": 500,
         "num_samples": num_draws,
         "num_chains": num_chains,
@@ -122,6 +129,49 @@ def test_a_usual_run_has_every_section_and_says_that_it_is_fine(tmp_path):
         r"\b(left|right)\b", " ".join(captions), re.IGNORECASE
     )  # panels are below each other on phones
     assert "geodax fit pca wine.csv --seed 7" in text
+
+
+@pytest.mark.thorough
+def test_noise_of_each_column_makes_a_page_of_factor_analysis(tmp_path):
+    """Its numbers are those of the draws, and nothing says that columns have the same noise."""
+    posterior, stats, table = posterior_of()
+    posterior = with_own_noise(posterior)
+    page = page_of(tmp_path, posterior, stats, table, noise="diagonal")
+    text = text_of(page)
+    for section in SECTIONS:
+        assert (f"<h2>{section}</h2>" in page) == (section != "Does the model fit?")
+    assert "Bayesian factor analysis of wine.csv" in text
+    assert "noise: one standard deviation for each column" in text
+    assert "Compared with classical PCA" not in text
+    least, most = (np.median(posterior["noise"][..., k]) for k in (0, 5))
+    assert re.search(rf"standard deviations between {least:.2g}\d* \[[^]]*\] \(column 1\) and {most:.2g}\d* \[", text)
+    draws = quantities.pool(posterior)
+    covariance = np.stack([joint_of(draws, s)[1][2:, 2:] for s in range(len(draws.noise))])
+    share = 1 - draws.noise**2 / np.diagonal(covariance, axis1=1, axis2=2)
+    np.testing.assert_allclose(quantities.explained_shares(draws), share, rtol=1e-10)
+    np.testing.assert_allclose(
+        quantities.variance_shares(draws).sum(axis=1),
+        1 - (draws.noise**2).sum(axis=1) / np.trace(covariance, axis1=1, axis2=2),
+    )
+    rows = text.split("column noise explained by the components, %")[1]
+    assert re.match(rf" column 6 {most:.2g}\d* \[[^]]*\] {100 * np.median(share[:, 5]):.0f}", rows)
+
+
+def test_detection_and_simulated_tables_with_noise_of_each_column():
+    """A component is as easy to detect as that of the table in units of the noise; equal noise is the usual case."""
+    posterior, _, _ = posterior_of()
+    equal = quantities.pool(posterior)
+    same = quantities.pool(posterior | {"noise": np.repeat(posterior["noise"][..., None], 6, axis=-1)})
+    limit = quantities.detection_limit(equal, 40.0)
+    np.testing.assert_allclose(quantities.detection_limit(same, 40.0), np.repeat(limit, 2, axis=1), rtol=1e-12)
+    draws = quantities.pool(with_own_noise(posterior))
+    whitened = np.linalg.norm(draws.components * draws.scale[:, None, :] / draws.noise[:, :, None], axis=1)
+    np.testing.assert_allclose(draws.scale / quantities.noise_levels(draws), whitened, rtol=1e-10)
+    few = {name: values[:4] for name, values in draws._asdict().items()}
+    found = quantities.replicated_eigenvalues(few, 200_000, 6)
+    for s, values in enumerate(found):
+        expected = np.linalg.eigvalsh(joint_of(draws, s)[1][2:, 2:])[::-1]
+        np.testing.assert_allclose(values, expected, rtol=0.03)
 
 
 @pytest.mark.thorough
@@ -276,9 +326,10 @@ def condition(mean, covariance, wanted, given, values):
 
 
 @pytest.mark.parametrize("missing", [[], [0], [1, 3, 4], [0, 1, 2, 3, 4, 5]])
-def test_scores_have_the_moments_of_the_joint_normal(missing):
+@pytest.mark.parametrize("is_diagonal", [False, True])
+def test_scores_have_the_moments_of_the_joint_normal(missing, is_diagonal):
     posterior, _, table = posterior_of(num_draws=10)
-    draws = quantities.pool(posterior)
+    draws = quantities.pool(with_own_noise(posterior) if is_diagonal else posterior)
     row = table[:1].copy()
     row[0, missing] = np.nan
     observed = np.flatnonzero(~np.isnan(row[0]))
@@ -290,8 +341,10 @@ def test_scores_have_the_moments_of_the_joint_normal(missing):
     np.testing.assert_allclose(covariance[0], expected, atol=1e-10)
 
 
-def test_imputed_cells_have_the_moments_of_the_joint_normal():
+@pytest.mark.parametrize("is_diagonal", [False, True])
+def test_imputed_cells_have_the_moments_of_the_joint_normal(is_diagonal):
     posterior, _, table = posterior_of(num_draws=1)
+    posterior = with_own_noise(posterior) if is_diagonal else posterior
     posterior = {name: np.repeat(values[:1], 40_000, axis=1) for name, values in posterior.items()}
     draws = quantities.pool(posterior)
     table[0, [1, 4]] = np.nan

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from geodax.app.family import RunResult
 
 
+_MOST_ROWS = 40  # of the summary
+
+
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -115,17 +118,19 @@ def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
 
     say(*result.results)
     table = Table(Column(overflow="fold"), "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
-    for row in result.summary:
-        if row.name.startswith(result.headline):
-            digits = digits_between(row.quantile_5, row.quantile_95, 3)
-            table.add_row(
-                Text(row.name),  # brackets are not markup
-                number(row.mean, digits),
-                f"{number(row.quantile_5, digits)} to {number(row.quantile_95, digits)}",
-                *agreement(row),
-            )
-    if table.row_count:
+    rows = [row for row in result.summary if row.name.startswith(result.headline)]
+    for row in rows[:_MOST_ROWS]:
+        digits = digits_between(row.quantile_5, row.quantile_95, 3)
+        table.add_row(
+            Text(row.name),  # brackets are not markup
+            number(row.mean, digits),
+            f"{number(row.quantile_5, digits)} to {number(row.quantile_95, digits)}",
+            *agreement(row),
+        )
+    if rows:
         console.print(table)
+    if len(rows) > _MOST_ROWS:
+        say(f"{len(rows) - _MOST_ROWS} more rows are in {result.folder / 'summary.csv'}.")
     say(*result.remarks)
     say(*map(str, with_each_advice_once(result.findings)))
     if not result.findings:

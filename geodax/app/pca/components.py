@@ -46,8 +46,11 @@ def write_number(page: Page) -> None:
             "good is the smallest number that predicts 95 % as much as the best, or is behind by less than one "
             "standard error.",
         )
+    why = "as components also describe noise that differs between columns. "
+    if page.draws.is_diagonal:
+        why = "since the models of held-out cells have the same noise in all columns. "
     report.text(
-        "Predictions may improve up to a large number, as components also describe noise that differs between columns. "
+        f"Predictions may improve up to a large number, {why}"
         "Fewer components may be a good summary: look for the place where the curves bend."
     )
 
@@ -57,21 +60,24 @@ def write_scales(page: Page) -> None:
     draws, report, p = page.draws, page.report, page.num_components
     share = quantities.variance_shares(draws)
     limit = quantities.detection_limit(draws, page.effective_rows)
-    above = (draws.scale > limit[:, None]).mean(axis=0)
+    above = (draws.scale > limit).mean(axis=0)
     larger = (draws.scale[:, :-1] > _RATIO * draws.scale[:, 1:]).mean(axis=0)
     report.section("Explained variance")
     report.text(
         "The scale of a component is the standard deviation of the rows along it, without noise. The limit of "
         "detection, noise × (columns / rows)^(1/4), is the scale below which this number of rows does not determine "
         "the direction of a component at all. It is an approximation for large tables."
+        + " The noise of a component is (Σ loading² / noise²)^(−1/2) over the columns."
+        * draws.is_diagonal
     )
+    levels = quantities.noise_levels(draws)
     report.figure(
-        figures.scale_figure(draws.scale, share, draws.noise, limit),
+        figures.scale_figure(draws.scale, share, levels, limit),
         "The scales, with the noise and the limit of detection, and the fraction of the model's total variance "
         "that each component explains. Point: median; thick line: 50 % interval; thin line: 90 % interval.",
     )
     shown = min(p, 30)
-    ratio = draws.scale / np.maximum(draws.noise, 1e-300)[:, None]
+    ratio = draws.scale / np.maximum(levels, 1e-300)
     rows = [
         [
             str(j + 1),
@@ -87,7 +93,7 @@ def write_scales(page: Page) -> None:
     caption = "The scales, with the probabilities that each is above the limit of detection and that it is at "
     report.table(rows, header, caption + "least 10 % larger than the next one.", most_rows=30)
     report.items(_component_sentence(draws, above, larger, j) for j in range(min(p, 8)))
-    if page.evidence.observed is not None:
+    if page.evidence.observed is not None and not draws.is_diagonal:
         _write_classical(page, page.evidence.observed, share)
 
 
@@ -205,7 +211,7 @@ def write_loadings(page: Page) -> None:
 
 def num_supported(draws: PooledDraws, limit: np.ndarray) -> int:
     """Return the number of leading components whose scales are clearly above the draws of the limit of detection."""
-    is_clear = (draws.scale > limit[:, None]).mean(axis=0) >= _CLEAR
+    is_clear = (draws.scale > limit).mean(axis=0) >= _CLEAR
     return int(np.cumprod(is_clear).sum())
 
 

@@ -58,7 +58,9 @@ class Diagnosis:
 
 def diagnose(posterior: Mapping[str, np.ndarray], sample_stats: Mapping[str, np.ndarray]) -> Diagnosis:
     """Diagnose draws (chain, draw, ...) of ``components`` with aligned signs, ``scale``, ``noise`` and ``mean``."""
-    draws = {"scale": posterior["scale"], "noise": posterior["noise"], "lp": sample_stats["lp"]}
+    draws = {"scale": posterior["scale"], "lp": sample_stats["lp"]}
+    noise = posterior["noise"]
+    draws |= {"noise": noise} if noise.ndim == 2 else _of_columns("noise", noise)
     draws |= _of_columns("mean", posterior["mean"])
     components = posterior["components"]
     if components.shape[1] >= MINIMUM_DRAWS:

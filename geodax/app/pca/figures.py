@@ -42,16 +42,23 @@ _LEAST_SHOWN = 1e-3  # of the largest eigenvalue
 def scale_figure(
     scale: Float[np.ndarray, "draw p"], share: Float[np.ndarray, "draw p"], noise: np.ndarray, limit: np.ndarray
 ) -> Figure:
-    """Plot draws of the scales against those of the noise and the limit of detection, and the fractions of variance."""
+    """Plot draws of the scales against those of the noise and the limit of detection, and the fractions of variance.
+
+    The last two are one for all components (draw, 1), or one for each.
+    """
     p = scale.shape[1]
     figure = new_figure(WIDTH, 1.35 + 0.24 * min(p, 40))
     labels = [f"component {j + 1}" for j in range(min(p, 40))]
     left, right = (styled(figure.add_subplot(1, 2, i)) for i in (1, 2))
     draw_intervals(left, labels, list(scale.T[:40]))
-    low, middle, high = np.quantile(noise, (0.05, 0.5, 0.95))
-    left.axvspan(float(low), float(high), color=SERIES[1], alpha=0.25, linewidth=0)
-    line = left.axvline(float(middle), color=SERIES[1], linewidth=1.4)
-    dotted = left.axvline(float(np.median(limit)), color=SERIES[3], linewidth=1.4, linestyle="--")
+    low, middle, high = np.quantile(noise[:, :40], (0.05, 0.5, 0.95), axis=0)
+    bottom, top = left.get_ylim()
+    edges = np.linspace(top, bottom, len(middle) + 1)  # of components, or of the axes
+    for start, end, *interval in zip(edges, edges[1:], low, high, strict=False):
+        left.fill_betweenx([start, end], *interval, color=SERIES[1], alpha=0.25, linewidth=0)
+    line = left.vlines(middle, edges[:-1], edges[1:], color=SERIES[1], linewidth=1.4)
+    limits = np.median(limit[:, :40], axis=0)
+    dotted = left.vlines(limits, edges[:-1], edges[1:], color=SERIES[3], linewidth=1.4, linestyle="--")
     left.set_xlim(left=0)
     left.set_xlabel("standard deviation of the scores", fontsize=9, color=INK)
     draw_intervals(right, labels, [100 * values for values in share.T[:40]], colour=SERIES[2])
@@ -218,14 +225,23 @@ def residual_figure(
     residual: Float[np.ndarray, "some n"], noise: Float[np.ndarray, " draw"], names: Sequence[str]
 ) -> Figure:
     """Plot draws of the residual of each shown column, and the noise."""
-    figure = new_figure(WIDTH, 0.9 + 0.22 * len(names))
-    ax = styled(figure.add_subplot())
+    figure = noise_figure(residual, names, "residual standard deviation (line: the noise)")
+    (ax,) = figure.axes
     low, high = np.quantile(noise, (0.05, 0.95))
     ax.axvspan(float(low), float(high), color=SERIES[1], alpha=0.25, linewidth=0)
     ax.axvline(float(np.median(noise)), color=SERIES[1], linewidth=1.4)
-    draw_intervals(ax, names, list(residual.T))
+    return figure
+
+
+def noise_figure(
+    noise: Float[np.ndarray, "some n"], names: Sequence[str], label: str = "standard deviation of the noise"
+) -> Figure:
+    """Plot draws of the noise of each shown column."""
+    figure = new_figure(WIDTH, 0.9 + 0.22 * len(names))
+    ax = styled(figure.add_subplot())
+    draw_intervals(ax, names, list(noise.T))
     ax.set_xlim(left=0)
-    ax.set_xlabel("residual standard deviation (line: the noise)", fontsize=NORMAL, color=INK)
+    ax.set_xlabel(label, fontsize=NORMAL, color=INK)
     return finish(figure)
 
 

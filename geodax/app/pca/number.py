@@ -1,5 +1,6 @@
 """What the data say about the number of components: predictions of held-out cells, and eigenvalues."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -29,16 +30,11 @@ class Evidence(NamedTuple):
     replicated: Float[np.ndarray, "table k"] | None
 
 
-def evidence(
-    table: Float[np.ndarray, "row n"],
-    scale: Float[np.ndarray, "draw p"],
-    noise: Float[np.ndarray, " draw"],
-    *,
-    always: bool = False,
-) -> Evidence:
+def evidence(table: Float[np.ndarray, "row n"], draws: Mapping[str, np.ndarray], *, always: bool = False) -> Evidence:
     """Collect the evidence on the number of components from rows with NaN where a cell is missing.
 
-    Pass at least 60 draws, if there are as many. With ``always``, held-out cells are predicted even if it takes long.
+    Pass at least 60 draws of ``scale``, ``noise`` and, where columns have their own noise, ``components``, if there are
+    as many. With ``always``, held-out cells are predicted even if it takes long.
     """
     rows, n = table.shape
     is_whole = not np.isnan(table).any() and rows > 1
@@ -47,8 +43,8 @@ def evidence(
     observed = quantities.table_eigenvalues(table) if is_whole and min(rows, n) <= quantities.MOST_SIDE else None
     replicated = None
     if observed is not None and table.size <= _MOST_CELLS:
-        chosen = np.unique(np.linspace(0, len(noise) - 1, NUM_TABLES).round().astype(int))
-        replicated = quantities.replicated_eigenvalues(scale[chosen], noise[chosen], rows, n)
+        chosen = np.unique(np.linspace(0, len(draws["noise"]) - 1, NUM_TABLES).round().astype(int))
+        replicated = quantities.replicated_eigenvalues({k: v[chosen] for k, v in draws.items()}, rows, n)
     return Evidence(held_out, observed, replicated)
 
 
@@ -64,7 +60,7 @@ def choice_sentence(held_out: HeldOutCells | None) -> str:
     )
 
 
-def sentences(found: Evidence, p: int) -> list[str]:
+def sentences(found: Evidence, p: int, *, is_diagonal: bool) -> list[str]:
     """Say in up to two sentences whether a fit with p components has too few or too many."""
     held_out, advised = found.held_out, None if found.held_out is None else found.held_out.chosen
     said = []
@@ -77,30 +73,25 @@ def sentences(found: Evidence, p: int) -> list[str]:
             )
             if advised is None:
                 text += f": try `--n-components {p + 1}`"
-            elif advised <= p:
-                text += ". As it does not help to predict held-out cells, it is probably noise that differs by column"
+            elif advised <= p and not is_diagonal:
+                text += ". As it does not help to predict held-out cells, it is probably noise that differs by column: "
+                text += "try `--noise diagonal`"
             said.append(f"{text}.")
     if held_out is None or advised is None:
         return said
     decimals = int(advised > p and _percent(held_out, advised) == _percent(held_out, p))  # few percent of both
     share = f"{_percent(held_out, advised, decimals)} of the variance of held-out cells"
+    where = "With equal noise in all columns, " if is_diagonal else ""
+    predicts = f"{where}{_components(advised)} predict{'s' * (advised == 1)} {share}"
     if advised > p:
-        said.append(
-            f"{_components(advised)} predict{'s' * (advised == 1)} {share}, {p} only "
-            f"{_percent(held_out, p, decimals)}: try `--n-components {advised}`."
-        )
+        said.append(f"{predicts}, {p} only {_percent(held_out, p, decimals)}: try `--n-components {advised}`.")
     elif advised == p:
-        said.append(
-            f"{_components(p)} predict{'s' * (p == 1)} {share}, about as much as any number up to {held_out.most}."
-        )
+        said.append(f"{predicts}, about as much as any number up to {held_out.most}.")
     elif advised == 0:
         said.append("No number of components predicts held-out cells better than the means of the columns.")
     else:
         own = f", {p} {_percent(held_out, p)}" if p <= held_out.most else ""
-        said.append(
-            f"{_components(advised)} predict{'s' * (advised == 1)} {share}{own}: for predictions `--n-components "
-            f"{advised}` is enough."
-        )
+        said.append(f"{predicts}{own}: for predictions `--n-components {advised}` is enough.")
     return said
 
 

@@ -5,11 +5,11 @@ The model of one row x with n columns and p components is
     x = mean + components @ (scale * z) + noise * e,    z ~ N(0, I_p),    e ~ N(0, I_n),
 
 ``components`` has orthonormal columns, identified up to their signs, and ``scale`` is descending. Let o be the observed
-columns of a row, A = components[o] diag(scale), mu = mean[o]. Given a draw of the parameters,
+columns of a row, A = components[o] diag(scale), mu = mean[o], S = diag(noise[o]^2). Given a draw of the parameters,
 
-    z | x_o ~ N(m, G),    G = (I + A^T A / noise^2)^-1,    m = G A^T (x_o - mu) / noise^2,
+    z | x_o ~ N(m, G),    G = (I + A^T S^-1 A)^-1,    m = G A^T S^-1 (x_o - mu),
 
-and a missing cell j of that row has x_j | x_o ~ N(mean_j + a_j m, a_j G a_j^T + noise^2), where a_j is row j of
+and a missing cell j of that row has x_j | x_o ~ N(mean_j + a_j m, a_j G a_j^T + noise_j^2), where a_j is row j of
 components diag(scale). Over the draws, the mean of a score is the mean of m, and its covariance is the mean of G plus
 the covariance of m.
 
@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from geodax.diagnostics.alignment import align_signs, mean_subspace, principal_angles
+from geodax.models.pca.density import noise_in_all
 
 MOST_SIDE = 3000
 """Largest number of rows or columns, whichever is smaller, for which eigenvalues are found."""
@@ -40,14 +41,24 @@ class PooledDraws(NamedTuple):
     Attributes:
         components: Draws of the orthonormal matrix (draw, n, p), with aligned signs of the columns.
         scale: Standard deviations of the scores (draw, p).
-        noise: Standard deviations of the noise (draw).
+        noise: Standard deviations of the noise, of all columns (draw) or of each (draw, n).
         mean: Means of the columns (draw, n).
     """
 
     components: Float[np.ndarray, "draw n p"]
     scale: Float[np.ndarray, "draw p"]
-    noise: Float[np.ndarray, " draw"]
+    noise: Float[np.ndarray, " draw"] | Float[np.ndarray, "draw n"]
     mean: Float[np.ndarray, "draw n"]
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether each column has its own noise."""
+        return self.noise.ndim == 2
+
+    @property
+    def noises(self) -> Float[np.ndarray, "draw n"]:
+        """The noise of each column."""
+        return np.broadcast_to(self.noise.reshape(len(self.noise), -1), self.mean.shape)
 
     def thinned(self, most: int) -> "PooledDraws":
         """Return at most ``most`` evenly spaced draws."""
@@ -62,20 +73,33 @@ def pool(posterior: Mapping[str, np.ndarray]) -> PooledDraws:
 
 
 def variance_shares(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
-    """Return each component's fraction of the model's total variance: scale_j^2 / (sum_k scale_k^2 + n noise^2)."""
+    """Return each component's fraction of the model's total variance, that of the noise of all columns included."""
     squares = draws.scale**2
-    total = squares.sum(axis=1) + draws.mean.shape[1] * draws.noise**2
+    total = squares.sum(axis=1) + noise_in_all(draws.noise, draws.mean.shape[1])
     return squares / np.maximum(total, np.finfo(np.float64).tiny)[:, None]
 
 
-def detection_limit(draws: PooledDraws, num_rows: float) -> Float[np.ndarray, " draw"]:
-    """Return the scale below which no method finds a component's direction in this number N of rows, one per draw.
+def explained_shares(draws: PooledDraws) -> Float[np.ndarray, "draw n"]:
+    """Return the fraction of each column's variance that the components explain, its communality."""
+    shared = np.einsum("dnp,dp->dn", draws.components**2, draws.scale**2)
+    return shared / np.maximum(shared + draws.noises**2, np.finfo(np.float64).tiny)
+
+
+def noise_levels(draws: PooledDraws) -> Float[np.ndarray, "draw p"] | Float[np.ndarray, "draw 1"]:
+    """Return the noise against which each component is seen: (sum_j components_j^2 / noise_j^2)^(-1/2)."""
+    if not draws.is_diagonal:
+        return draws.noise[:, None]
+    return np.einsum("dnp,dn->dp", draws.components**2, 1.0 / np.maximum(draws.noise**2, _SMALLEST)) ** -0.5
+
+
+def detection_limit(draws: PooledDraws, num_rows: float) -> Float[np.ndarray, "draw p"] | Float[np.ndarray, "draw 1"]:
+    """Return the scale below which no method finds a component's direction in this number N of rows, for each draw.
 
     For many rows and columns, the leading sample component is unrelated to the true one unless
-    scale > noise (n / N)^(1/4) (Baik, Ben Arous and Péché 2005, for the spiked covariance model). With missing cells, N
-    is the number of complete rows with as many observed cells.
+    scale > noise (n / N)^(1/4) (Baik, Ben Arous and Péché 2005, for the spiked covariance model); columns with noise of
+    their own count in units of it. With missing cells, N is the number of complete rows with as many observed cells.
     """
-    return draws.noise * (draws.mean.shape[1] / max(num_rows, 1.0)) ** 0.25
+    return noise_levels(draws) * (draws.mean.shape[1] / max(num_rows, 1.0)) ** 0.25
 
 
 def loading_quantiles(draws: PooledDraws, levels: tuple[float, ...]) -> Float[np.ndarray, "level n p"]:
@@ -153,7 +177,7 @@ def imputed_draws(
         members = np.flatnonzero(cells[:, 0] == row)
         columns = cells[members, 1]
         expected = draws.mean[:, columns] + np.einsum("scp,sp->sc", draws.components[:, columns], draws.scale * z)
-        result[:, members] = expected + draws.noise[:, None] * generator.standard_normal(expected.shape)
+        result[:, members] = expected + draws.noises[:, columns] * generator.standard_normal(expected.shape)
     return result
 
 
@@ -179,17 +203,24 @@ def column_residuals(draws: PooledDraws, rows: Float[np.ndarray, "row n"]) -> Fl
         return np.sqrt(sums / (~np.isnan(rows)).sum(axis=0))
 
 
-def replicated_eigenvalues(
-    scale: Float[np.ndarray, "draw p"], noise: Float[np.ndarray, " draw"], num_rows: int, n: int
-) -> Float[np.ndarray, "draw k"]:
+def replicated_eigenvalues(draws: Mapping[str, np.ndarray], num_rows: int, n: int) -> Float[np.ndarray, "draw k"]:
     """Simulate a table from each draw and return the eigenvalues of their covariances, as :func:`table_eigenvalues`.
 
-    Their distribution does not depend on the mean and the components, so the coordinates along the components are
-    simulated.
+    Their distribution does not depend on the mean. If all columns have the same noise it does not depend on the
+    components, so the coordinates along them are simulated.
     """
     generator = np.random.default_rng(0)
-    deviation = np.sqrt(np.pad(scale**2, ((0, 0), (0, n - scale.shape[1]))) + noise[:, None] ** 2)
-    return np.stack([table_eigenvalues(generator.standard_normal((num_rows, n)) * row) for row in deviation])
+    scale, noise = draws["scale"], draws["noise"]
+    if noise.ndim == 2:
+        loadings = np.swapaxes(draws["components"] * scale[:, None, :], 1, 2)
+        tables = (
+            generator.standard_normal((num_rows, len(own))) @ own + generator.standard_normal((num_rows, n)) * row
+            for own, row in zip(loadings, noise, strict=True)
+        )
+    else:
+        deviation = np.sqrt(np.pad(scale**2, ((0, 0), (0, n - scale.shape[1]))) + noise[:, None] ** 2)
+        tables = (generator.standard_normal((num_rows, n)) * row for row in deviation)
+    return np.stack([table_eigenvalues(table) for table in tables])
 
 
 def table_eigenvalues(table: Float[np.ndarray, "row n"]) -> Float[np.ndarray, " k"]:
@@ -217,10 +248,7 @@ def _conditional(
 ) -> tuple[Float[np.ndarray, "draw row p"], Float[np.ndarray, "draw p p"]]:
     """Mean and covariance of z given the observed columns of rows, for each draw."""
     A = draws.components[:, is_observed] * draws.scale[:, None, :]
-    variance = np.maximum(draws.noise**2, _SMALLEST)[:, None, None]
-    identity = np.eye(A.shape[-1])
-    transposed = np.swapaxes(A, -1, -2)
-    inverse = np.linalg.inv(variance * identity + transposed @ A)
-    projected = observed @ A - draws.mean[:, None, is_observed] @ A
-    covariance = variance * inverse
-    return projected @ inverse, (covariance + np.swapaxes(covariance, -1, -2)) / 2
+    weighted = A / np.maximum(draws.noises[:, is_observed] ** 2, _SMALLEST)[:, :, None]
+    covariance = np.linalg.inv(np.eye(A.shape[-1]) + np.swapaxes(A, -1, -2) @ weighted)
+    projected = observed @ weighted - draws.mean[:, None, is_observed] @ weighted
+    return projected @ covariance, (covariance + np.swapaxes(covariance, -1, -2)) / 2

@@ -12,10 +12,13 @@ from geodax.app.report.numbers import interval_of, with_interval
 _MOST_SCORE_DRAWS = 300
 _MOST_ROWS = 400
 _MOST_GROUPS = 8
+_MOST_NOISES = 40
 _Z90 = 1.6449
 
 _CONDITIONAL = """z | x_o ~ Normal(m, G),   G = (I + A' A / noise^2)^-1,   m = G A' (x_o - mean_o) / noise^2
 A = components_o diag(scale);   o: the observed columns of the row"""
+_CONDITIONAL_DIAGONAL = """z | x_o ~ Normal(m, G),   G = (I + A' S^-1 A)^-1,   m = G A' S^-1 (x_o - mean_o)
+A = components_o diag(scale);   S = diag(noise_o^2);   o: the observed columns of the row"""
 
 
 def write_scores(page: Page) -> None:
@@ -30,7 +33,7 @@ def write_scores(page: Page) -> None:
         "A row's scores, scale × z, are its coordinates along the components. Given a draw of the "
         "parameters they are normal:"
     )
-    report.code(_CONDITIONAL)
+    report.code(_CONDITIONAL_DIAGONAL if page.draws.is_diagonal else _CONDITIONAL)
     report.text(
         "The ellipses show the mean and the covariance over the draws: the conditional covariance plus the covariance "
         "of the conditional means. They include the uncertainty of the row's scores and of the components. Rows with "
@@ -110,6 +113,9 @@ def write_fit(page: Page) -> None:
     """Write the section on the fit of the model."""
     draws, report, table = page.draws, page.report, page.table
     num_rows, n = table.shape
+    if draws.is_diagonal:
+        _write_noise(page)
+        return
     report.section("Does the model fit?")
     few = draws.thinned(100)
     sample = table[_spaced(num_rows, 5 * _MOST_ROWS if not np.isnan(table).any() else _MOST_ROWS)]
@@ -135,11 +141,34 @@ def write_fit(page: Page) -> None:
             "The columns do not have the same noise.",
             f"Their residuals are between {low:.2f} and {high:.2f} times the noise "
             f"({page.columns[order[-1]]} and {page.columns[order[0]]}). Intervals are then too wide for "
-            "some columns and too narrow for others. More components, or factor analysis with separate noise for "
-            "each column, may describe the table better.",
+            "some columns and too narrow for others. More components, or factor analysis, `--noise diagonal`, may "
+            "describe the table better.",
         )
     else:
         report.text(f"The residuals are between {low:.2f} and {high:.2f} times the noise, consistent with equal noise.")
+
+
+def _write_noise(page: Page) -> None:
+    draws, report = page.draws, page.report
+    report.section("Noise of the columns")
+    report.text(
+        "Each column has its own noise, the part that it does not share with the others. The components explain the "
+        "rest of its variance. A column with hardly any noise determines a component almost alone."
+    )
+    share = 100 * quantities.explained_shares(draws)
+    order = np.argsort(-np.median(draws.noise, axis=0), kind="stable")
+    chosen = order if len(order) <= _MOST_NOISES else np.concatenate([order[:20], order[-20:]])
+    which = "" if len(chosen) == len(order) else f" (the 20 largest and the 20 smallest of {len(order)} columns)"
+    names = [page.columns[i] for i in chosen]
+    report.figure(
+        figures.noise_figure(draws.noise[:, chosen], names),
+        f"Noise of each column{which}. Point: median; thick line: 50 % interval; thin line: 90 % interval.",
+    )
+    report.table(
+        [[page.columns[i], interval_of(draws.noise[:, i]), interval_of(share[:, i])] for i in chosen],
+        ["column", "noise", "explained by the components, %"],
+        f"Noise of each column, and the fraction of its variance that the components explain{which}.",
+    )
 
 
 def _groups(given: Sequence[str] | None, num_rows: int) -> tuple[Int[np.ndarray, " row"], list[str]]:

@@ -17,10 +17,13 @@ from geodax.app.tables.names import apart
 from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
 from geodax.data.errors import listed
 from geodax.diagnostics.findings import Finding
+from geodax.models.pca.density import require_own_noise
 from geodax.models.pca.estimator import BayesianPCA
 from geodax.models.pca.held_out import held_out_cells, number_of
 from geodax.models.pca.options import PCAOptions
 from geodax.models.pooling import pooled
+
+_MOST_NAMED = 200  # columns with a name in the summary
 
 
 class PCARun(AbstractRunKind):
@@ -45,10 +48,13 @@ class PCARun(AbstractRunKind):
             ]
         _check_enough(table, options)
         facts: dict[str, Any] = {"columns": list(table.names), "notes": [*table.notes, *notes]}
-        if options.n_components == "auto":
+        num_components = options.n_components
+        if num_components == "auto":
             held_out = held_out_cells(BayesianPCA(**dataclasses.asdict(options)).prepare(table.values))
-            facts |= {"num_components": number_of(held_out)}
+            facts |= {"num_components": (num_components := number_of(held_out))}
             facts["notes"].append(number.choice_sentence(held_out))
+        if options.noise == "diagonal":
+            require_own_noise(table.values, num_components, table.names)
         return table, facts
 
     def describe(self, data: Table) -> str:
@@ -61,6 +67,14 @@ class PCARun(AbstractRunKind):
         options = config["options"] | {"n_components": config.get("num_components", config["options"]["n_components"])}
         return BayesianPCA(**options, random_state=config["seed"])
 
+    def summarized(self, data: Table, model: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        posterior, stats = super().summarized(data, model)
+        if model.noise == "diagonal" and len(data.names) <= _MOST_NAMED:
+            others = {name: values for name, values in posterior.items() if name != "noise"}
+            noise = posterior["noise"].values
+            posterior = others | {f"noise of {name}": noise[..., k] for k, name in enumerate(data.names)}
+        return posterior, stats
+
     def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
         return diagnose(*posterior_arrays(model)).findings
 
@@ -72,9 +86,11 @@ class PCARun(AbstractRunKind):
         write_report(posterior, stats, (data.values - model.center_) / model.spread_, facts, path)
 
     def remarks(self, data: Table, model: Any) -> tuple[str, ...]:
-        draws = pooled(model.posterior_, ("scale", "noise"), number.NUM_TABLES)
-        found = number.evidence((data.values - model.center_) / model.spread_, draws["scale"], draws["noise"])
-        return tuple(number.sentences(found, model.n_components_))
+        is_diagonal = model.noise == "diagonal"
+        names = ("scale", "noise", *["components"] * is_diagonal)
+        draws = pooled(model.posterior_, names, number.NUM_TABLES)
+        found = number.evidence((data.values - model.center_) / model.spread_, draws)
+        return tuple(number.sentences(found, model.n_components_, is_diagonal=is_diagonal))
 
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Write scores with intervals and predictive log densities of new rows; missing cells are imputed."""

@@ -24,7 +24,7 @@ _MODEL = """row i:       x_i = mean + components (scale * z_i) + noise * e_i
 scores:      z_i ~ Normal(0, I_p)          errors:  e_i ~ Normal(0, I_n)
 components:  n x p with orthonormal columns, known up to the sign of each column
 scale:       p standard deviations, the largest first
-noise:       one standard deviation for all columns"""
+noise:       one standard deviation for """
 
 _CITATIONS = (
     "Model: Tipping and Bishop (1999), Probabilistic principal component analysis. Journal of the Royal "
@@ -56,10 +56,10 @@ def write_report(
     draws = quantities.pool(posterior)
     n, p = draws.components.shape[1:]
     report = Report(
-        f"Bayesian principal components of {Path(config['file']).name}",
+        f"Bayesian {'factor analysis' if draws.is_diagonal else 'principal components'} of {Path(config['file']).name}",
         subtitle=f"{len(table)} rows, {n} columns, {p} component{plural(p)}",
     )
-    found = number.evidence(table, draws.scale, draws.noise, always="num_components" in config)
+    found = number.evidence(table, draws._asdict(), always="num_components" in config)
     page = Page(report, draws, table, config["columns"], config["row_labels"], config, found)
     diagnosis = diagnose(posterior, sample_stats)
 
@@ -114,8 +114,9 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
     run += "." if config["seconds"] is None else f", sampled in {_duration(config['seconds'])}."
     if samples < config["num_samples"]:
         run += f" The run is not finished: {config['num_samples']} draws per chain were requested."
+    model = "A Bayesian factor analysis" if draws.is_diagonal else "A Bayesian principal component model"
     report.text(
-        f"A Bayesian principal component model with {p} component{plural(p)} was fitted to {num_rows} rows "
+        f"{model} with {p} component{plural(p)} was fitted to {num_rows} rows "
         f"and {n} numeric columns, {treatment}.{cells} {run}"
     )
     limit = quantities.detection_limit(draws, page.effective_rows)
@@ -126,9 +127,8 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
     they_span = "it spans" if p == 1 else "they span"
     lines = [
         support_sentence(support, p),
-        *number.sentences(page.evidence, p),
-        f"{they_add} {interval_of(together, ' %')} of the total variance. The rest is noise with standard "
-        f"deviation {interval_of(draws.noise)} in every column.",
+        *number.sentences(page.evidence, p, is_diagonal=draws.is_diagonal),
+        f"{they_add} {interval_of(together, ' %')} of the total variance. The rest is noise {_of_noise(page)}.",
     ]
     subspace = quantities.subspace_angles(draws)
     if subspace.shape[1]:
@@ -154,12 +154,13 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
 def _write_provenance(page: Page) -> None:
     report, config = page.report, page.config
     report.section("Model and settings")
-    report.code(_MODEL)
+    report.code(_MODEL + ("each column" if page.draws.is_diagonal else "all columns"))
     report.text("Priors, in the units of the prepared table:")
     report.items(_priors(config, page.table.shape[1]))
     names = (
         ("sha256", "SHA-256 of its file"),
         ("standardize", "columns standardised"),
+        ("noise", "noise"),
         ("target_acceptance_rate", "target acceptance rate"),
         ("num_chains", "chains"),
         ("num_warmup", "warm-up iterations per chain"),
@@ -187,13 +188,26 @@ def _write_provenance(page: Page) -> None:
 
 def _priors(config: Mapping[str, Any], n: int) -> list[str]:
     scale, noise, mean = (config[f"{name}_prior_scale"] for name in ("scale", "noise", "mean"))
+    own_noise = config["noise"] == "diagonal"
     return [
         "`components`: uniform on the matrices with orthonormal columns",
         f"`scale`: half-normal with standard deviation {rounded(scale * math.sqrt(n))} "
         f"({rounded(scale)} times the square root of the number of columns), sorted",
-        f"`noise`: half-normal with standard deviation {rounded(noise)}",
+        f"`noise`: half-normal with standard deviation {rounded(noise)}{', every column' * own_noise}",
         f"`mean`: normal with mean 0 and standard deviation {rounded(mean)}, every column",
     ]
+
+
+def _of_noise(page: Page) -> str:
+    draws = page.draws
+    if not draws.is_diagonal:
+        return f"with standard deviation {interval_of(draws.noise)} in every column"
+    middle = np.median(draws.noise, axis=0)
+    least, most = int(middle.argmin()), int(middle.argmax())
+    return (
+        f"of the columns, with standard deviations between {interval_of(draws.noise[:, least])} "
+        f"({page.columns[least]}) and {interval_of(draws.noise[:, most])} ({page.columns[most]})"
+    )
 
 
 def _duration(seconds: float) -> str:

@@ -60,7 +60,9 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
     _write_sampler(report, diagnosis)
     panels = _panels(diagnosis)
     divergent = statistic(diagnosis.sample_stats, "is_divergent")
-    if divergent is not None and divergent.shape != panels["noise"].shape:  # of all iterations, between those drawn
+    if (
+        divergent is not None and divergent.shape != panels["log density"].shape
+    ):  # of all iterations, between those drawn
         divergent = None
     report.figure(
         plots.trace_plot(panels, is_divergent=divergent),
@@ -111,7 +113,9 @@ def _write_sampler(report: Report, diagnosis: Diagnosis) -> None:
 def _panels(diagnosis: Diagnosis) -> dict[str, np.ndarray]:
     draws = diagnosis.draws
     panels = {f"scale of component {j + 1}": draws["scale"][..., j] for j in range(min(3, draws["scale"].shape[-1]))}
-    panels |= {"noise": draws["noise"], "log density": draws["lp"]}
+    if "noise" in draws and draws["noise"].ndim == 2:
+        panels["noise"] = draws["noise"]
+    panels["log density"] = draws["lp"]
     if "components.angle" in draws:
         panels["largest angle to the mean subspace (degrees)"] = np.degrees(draws["components.angle"][..., -1])
     if "components.column_cosine" in draws:

@@ -213,10 +213,9 @@ def noise_along(draws: PPCAParameters) -> Float[np.ndarray, "draw p"] | Float[np
     return np.einsum("dnp,dn->dp", np.square(draws.components), np.square(draws.noise))
 
 
-def noise_in_all(draws: PPCAParameters) -> Float[np.ndarray, " draw"]:
-    """The total variance of the noise of all columns."""
-    squares = np.square(draws.noise)
-    return draws.mean.shape[-1] * squares if squares.ndim == 1 else squares.sum(axis=-1)
+def noise_in_all(noise: Float[np.ndarray, " draw"] | Float[np.ndarray, "draw n"], n: int) -> Float[np.ndarray, " draw"]:
+    """The total variance of the noise of all n columns."""
+    return n * noise**2 if noise.ndim == 1 else (noise**2).sum(axis=1)
 
 
 class RowPosterior(NamedTuple):

@@ -125,7 +125,7 @@ class BayesianPCA(
         self.components_ = mean_orthonormal(np.asarray(draws.components), up_to="nothing").T
         self.n_components_ = len(self.components_)
         variance, noise_variance = draws.scale**2, draws.noise**2
-        along, in_all = ppca.noise_along(draws), ppca.noise_in_all(draws)
+        along, in_all = ppca.noise_along(draws), ppca.noise_in_all(np.asarray(draws.noise), draws.mean.shape[1])
         self.explained_variance_ = (variance + along).mean(axis=0)
         self.explained_variance_ratio_ = (variance / (variance.sum(axis=-1) + in_all)[:, None]).mean(axis=0)
         self.noise_variance_ = noise_variance.mean(axis=0) if noise_variance.ndim > 1 else float(noise_variance.mean())
