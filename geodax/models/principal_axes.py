@@ -11,7 +11,8 @@ from geodax.run.signals import interruptible
 LEAST_NOISE = 1e-7
 """Noise relative to its prior, below which the likelihood of rows with missing cells loses its digits."""
 _SMALL_TABLE = 1 << 20  # cells
-_NO_FACTOR = 1e-6  # relative factor of a column from which another is not computed
+_NO_FACTOR = 1e-2  # relative factor of a column from which another is hardly computed
+_ROUNDING = 1e-3  # of a computed column, relative to its spread
 _NOTHING_LEFT = 1e-13  # relative variance of a direction in which there is nothing but rounding errors
 
 
@@ -57,7 +58,7 @@ def num_exact_of(data: Float[np.ndarray, "rows n"]) -> int:
 
 
 def computed_column(data: Float[np.ndarray, "rows n"], most: int) -> list[int]:
-    """Find a column that is a linear function of at most ``most`` others in the rows without missing cells.
+    """Find a column that is, up to rounding, a linear function of at most ``most`` others in the complete rows.
 
     Returns the column and then the others; nothing if there is none.
     """
@@ -67,13 +68,16 @@ def computed_column(data: Float[np.ndarray, "rows n"], most: int) -> list[int]:
     complete -= complete.mean(axis=0)
     sizes = np.linalg.norm(complete, axis=0)
     complete /= np.where(sizes > 0, sizes, 1.0)
-    root = interruptible(np.linalg.qr, complete, mode="r")
-    pivoted: Any = scipy.linalg.qr(root, mode="r", pivoting=True)
+    complete = interruptible(np.linalg.qr, complete, mode="r")
+    pivoted: Any = scipy.linalg.qr(complete, mode="r", pivoting=True)
     root, order = pivoted
-    rank = int(np.sum(np.abs(np.diagonal(root)) > np.sqrt(_NOTHING_LEFT)))
+    rank = int(np.sum(np.abs(np.diagonal(root)) > _ROUNDING))
     factors = scipy.linalg.solve_triangular(root[:rank, :rank], root[:rank, rank:])
     for column, own in zip(order[rank:], factors.T, strict=True):
-        others = np.flatnonzero(np.abs(own) > _NO_FACTOR * np.abs(own).max(initial=0.0))
+        others = np.sort(order[:rank][np.abs(own) > _NO_FACTOR * np.abs(own).max(initial=0.0)])
         if len(others) <= most:
-            return [int(column), *sorted(order[others].tolist())]
+            sources = complete[:, others]
+            left = complete[:, column] - sources @ np.linalg.lstsq(sources, complete[:, column])[0]
+            if np.linalg.norm(left) <= _ROUNDING:
+                return [int(column), *others.tolist()]
     return []

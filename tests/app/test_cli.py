@@ -110,6 +110,29 @@ def test_resume_of_a_finished_run_changes_nothing_and_extends_on_request(run, ca
     np.testing.assert_array_equal(before, longer[:, :80])
 
 
+@pytest.mark.thorough
+def test_factor_analysis(table, tmp_path, capsys):
+    """Noise of each column is named; a column computed from others is refused by name, before the run."""
+    words = [str(table), "--noise", "diagonal", "--seed", "1", *_SMALL, *_WRITTEN]
+    assert main(["fit", "pca", *words, "--out", str(tmp_path / "run")]) == 0
+    assert "noise of Größe" in capsys.readouterr().out
+    lines = (tmp_path / "run" / "summary.csv").read_text(encoding="utf-8").splitlines()
+    assert sum(line.startswith("noise") for line in lines) == 5
+    assert main(["report", str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Noise of the columns" in page
+    assert "--noise diagonal" in page
+    assert main(["predict", str(tmp_path / "run"), str(table), "--missing", "k. A.", "--delimiter", ";"]) == 0
+    rows = np.random.default_rng(0).standard_normal((20, 3))
+    rows = np.column_stack([rows, rows[:, 0] - rows[:, 2]])
+    (tmp_path / "sums.csv").write_text("a,b,c,d\n" + "\n".join(",".join(map(str, row)) for row in rows.round(3)))
+    capsys.readouterr()
+    words = ["fit", "pca", str(tmp_path / "sums.csv"), "--n-components", "2", "--out", str(tmp_path / "sums"), *_SMALL]
+    assert main([*words, "--noise", "diagonal"]) == 1
+    assert re.search("column '[acd]' is computed from '[ac]', '[cd]', .* --noise diagonal ", capsys.readouterr().err)
+    assert not (tmp_path / "sums").exists()
+
+
 def test_a_run_is_not_overwritten_by_accident(run, table, capsys):
     """A second fit into the same folder is refused, and so is a folder that is no run."""
     assert main(["fit", "pca", str(table), "--out", str(run), *_SMALL, *_WRITTEN]) == 1

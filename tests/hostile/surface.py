@@ -549,7 +549,7 @@ def _estimators() -> list[Entry]:
     numbers_, classes = array(y, (12,), (12, 1), (0,), (3,), ()), array(labels, (12,), (12, 1), (0,), (3,), ())
     pairs = np.array([[f"u{i % 4}", f"i{i % 3}"] for i in range(12)])
     named = {
-        "BayesianPCA": ({"n_components": count(1), "mean_prior_scale": number(1.0), "scale_prior_scale": number(1.0), "noise_prior_scale": number(1.0)} | exact, {"X": X}),
+        "BayesianPCA": ({"n_components": count(1), "noise": choice("diagonal"), "mean_prior_scale": number(1.0), "scale_prior_scale": number(1.0), "noise_prior_scale": number(1.0)} | exact, {"X": X}),
         "Eigenmodel": ({"rank": count(1), "link": choice("probit"), "eigenvalue_scale": number(1.0), "intercept_scale": number(10.0)} | exact,
                        {"X": array(symmetric, (6, 6), (6, 5), (0, 0), (6,), (1, 1))}),
         "NetworkHMM": ({"n_states": count(2), "rank": count(1), "counts": choice("poisson"), "num_starts": count(1), "transition_concentration": number(1.0)} | exact,
