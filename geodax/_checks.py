@@ -11,7 +11,7 @@ import operator
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -319,7 +319,7 @@ def _varies(leaf: Any) -> bool:
 def arrays(owner: str, name: str, value: PyTree) -> list[Any]:
     """Return the leaves of a pytree of arrays; raise TypeError for a list that should be an array, a pytree to JAX.
 
-    Such are lists of numbers, and lists of more than two arrays of one shape and dtype, such as one for each example.
+    Such are lists of numbers, and lists of more than two parts with the same arrays, such as one for each example.
     """
 
     def is_list(node: Any) -> bool:
@@ -331,16 +331,26 @@ def arrays(owner: str, name: str, value: PyTree) -> list[Any]:
         raise TypeError(f"{owner}: {name} must be arrays, found a list of numbers. Pass np.asarray of each list.")
 
     def is_list_of_examples(node: Any) -> bool:
-        shapes = {(getattr(part, "shape", None), str(getattr(part, "dtype", None))) for part in node}
-        return len(node) > 2 and len(shapes) == 1 and None not in next(iter(shapes))
+        return len(node) > 2 and len(kinds := {_kind(part) for part in node}) == 1 and None not in kinds
 
     for leaf in jax.tree.leaves(value, is_leaf=lambda node: isinstance(node, list)):
         if isinstance(leaf, list) and is_list_of_examples(leaf):
+            is_tree = not hasattr(leaf[0], "shape")
+            parts = f"{type(leaf[0]).__name__}s" if is_tree else f"arrays of shape {tuple(leaf[0].shape)}"
             raise TypeError(
-                f"{owner}: {name} must be arrays, found a list of {len(leaf)} arrays of shape {tuple(leaf[0].shape)}. "
-                "Join examples by np.stack; for several arrays with an axis over the examples use a tuple or a dict."
+                f"{owner}: {name} must be arrays, found a list of {len(leaf)} {parts}. Join examples by np.stack; for "
+                "several arrays with an axis over the examples use a tuple or a dict."
             )
     return tree(owner, name, value)
+
+
+def _kind(part: PyTree) -> Hashable | None:
+    """What is equal for trees of equal arrays; None for a tree that has no array, or something else."""
+    leaves, structure = jax.tree.flatten(part)
+    shapes = [getattr(leaf, "shape", None) for leaf in leaves]
+    if not leaves or None in shapes:
+        return None
+    return structure, *(tuple(shape) for shape in shapes), *(str(getattr(leaf, "dtype", None)) for leaf in leaves)
 
 
 def described(value: Any) -> str:

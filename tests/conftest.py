@@ -82,6 +82,14 @@ def pytest_runtest_teardown(item, nextitem):
         gc.collect()
 
 
+@pytest.fixture
+def unchecked():
+    """Without the type checks of the tests, as users have it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 @pytest.fixture(autouse=True)
 def _strictness(request):
     """Lift the strict rules for tests marked `relaxed`."""

@@ -2,21 +2,12 @@
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
 import geodax as gx
 from geodax._checks import described
 from geodax.diagnostics.convergence import nested_rhat
-
-
-@pytest.fixture
-def unchecked():
-    """Without the type checks of the tests, as users have it."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def density(x):

@@ -169,6 +169,7 @@ def batches(
         ValueError: If the leaves disagree on the number of examples, ``batch_size`` does not fit, or ``augment`` draws
             random numbers without its key.
     """
+    require_no_loader("batches", data)
     _checks.arrays("batches", "data", data)
 
     def on_device(leaf: Any) -> Array:
@@ -215,18 +216,33 @@ def stream(start: Callable[[int], Any]) -> Stream:
     Raises:
         TypeError: If ``start`` is not a function of one argument.
     """
+    require_no_loader("stream", start)
     kind = "a function from the number of a batch (0 in a new run, a later one in a resumed run) to an iterator that "
     _checks.takes("stream", "start", start, 1, kind + "begins with it")
     return Stream(start)
 
 
 def require_no_batches(owner: str, data: PyTree) -> None:
-    """Raise TypeError for batches, a stream of them or a list of tuples in place of the arrays of a function."""
-    if isinstance(data, Batches | Stream):
+    """Raise TypeError for batches, a stream or loader of them or a list of tuples in place of a function's arrays."""
+    if isinstance(data, Batches | Stream) or _is_loader(data):
         raise TypeError(
             f"{owner}: expected the arrays of the data, such as (x, y), found batches ({type(data).__name__})."
         )
     require_no_list(owner, data)
+
+
+def require_no_loader(owner: str, data: Any) -> None:
+    """Raise TypeError for the loader of another library in place of arrays or of our batches."""
+    if _is_loader(data):
+        raise TypeError(
+            f"{owner}: found a {type(data).__name__}, which is no array. Give the batches of a loader as "
+            "gx.data.from_loader(loader)."
+        )
+
+
+def _is_loader(data: Any) -> bool:
+    """Whether something can be iterated that is neither an array or tensor nor a pytree of them."""
+    return jax.tree_util.all_leaves([data]) and _checks.is_series(data) and not hasattr(data, "__array__")
 
 
 def require_no_list(owner: str, data: PyTree) -> None:

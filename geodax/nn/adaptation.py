@@ -54,7 +54,13 @@ class Adapted(eqx.Module):
     frozen: _Frozen = eqx.field(static=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.network(*args, **kwargs)
+        network = self.network
+        if not callable(network):
+            raise TypeError(
+                f"Adapted: a {type(network).__name__} of parameters is no function. Call the network's apply function "
+                "with merged(), which returns parameters of the same kind."
+            )
+        return network(*args, **kwargs)
 
     @property
     def network(self) -> Any:
@@ -131,6 +137,11 @@ def adapt(
     """
     _checks.chosen(_OWNER, "factorization", factorization, tuple(ADAPTERS))
     key = _checks.random_key(_OWNER, key)
+    if any(isinstance(node, Adapted) for node in jax.tree.leaves(network, is_leaf=lambda x: isinstance(x, Adapted))):
+        raise ValueError(
+            f"{_OWNER}: the network has adapters already. Pass network.merged() to adapt it once more, or make one "
+            "adapted network of all layers with a rank for each pattern."
+        )
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(network)):
         raise TypeError(
             f"{_OWNER}: the frozen weights are constants, found traced arrays; call it outside jit and vmap."
@@ -171,6 +182,8 @@ def ranks_of(owner: str, network: PyTree, dense: Mapping[str, Any], rank: Any, w
         layers = [name for name, node in dense.items() if is_dense(node)] or list(dense)
         return dict.fromkeys(layers, _checks.whole(owner, "rank", rank))
     patterns = where if isinstance(where, list | tuple) else (where,)
+    if not patterns:
+        raise ValueError(f"{owner}: where has no pattern. Leave it out to take all of {listed(list(dense))}.")
     for pattern in patterns:
         if not (isinstance(pattern, str) or callable(pattern)):
             raise TypeError(

@@ -134,8 +134,9 @@ class AdaptedLinear(AbstractStandIn):
 
 
 def svd_adapter(key: PRNGKey, m: int, n: int, rank: int, dtype: Any) -> SVDAdapter:
-    """Draw uniform factors with scales of zero."""
+    """Draw uniform factors with scales of zero, in single precision at least: half precision is not orthonormal."""
     key_left, key_right = jax.random.split(key)
+    dtype = _tree.widened(jnp.zeros((), dtype)).dtype
     left, right = orthonormal(key_left, m, rank, dtype), orthonormal(key_right, n, rank, dtype)
     return SVDAdapter(left, right, jnp.zeros(rank, dtype))
 

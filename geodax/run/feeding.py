@@ -12,7 +12,7 @@ from jax.sharding import Mesh, PartitionSpec
 from geodax import _checks
 from geodax._tree import named_leaves
 from geodax._types import Array, Cycle, PRNGKey, PyTree
-from geodax.data.minibatches import Batches, Stream
+from geodax.data.minibatches import Batches, Stream, require_no_loader
 from geodax.data.parts import Part, draw_part
 from geodax.data.shard_files import Shards, own_part
 from geodax.run.content import content_of
@@ -107,6 +107,7 @@ def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
         return _device_feed(batches, num_batches)
     if isinstance(batches, Stream):
         return stream_feed(batches, num_batches, num_data, "sample")
+    require_no_loader("sample", batches)
     raise TypeError(
         "sample: batches must come from gx.data.batches(data, batch_size=...) or gx.data.stream(start), where "
         "start(number) is an iterator that begins with the batch of that number; found a "

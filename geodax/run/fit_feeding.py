@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree
-from geodax.data.minibatches import Batches, Stream, batches, require_no_list
+from geodax.data.minibatches import Batches, Stream, batches, require_no_list, require_no_loader
 from geodax.data.parts import draw_part
 from geodax.data.shard_files import Shards
 from geodax.run.feeding import Feed, stream_feed
@@ -35,6 +35,7 @@ def make_step_feed(data: PyTree, batch_size: int | None, num_data: int | None) -
             )
         found = _of_stream(data, known)
     else:
+        require_no_loader(_OWNER, data)
         require_no_list(_OWNER, data)
         found = _of_batches(data) if isinstance(data, Batches) else _of_arrays(data, batch_size)
     if num_data not in (None, found.num_data):

@@ -100,11 +100,37 @@ def test_what_is_no_loader_is_refused():
         gx.data.from_loader([]).read(0, 1)
 
 
+@pytest.mark.parametrize("loader", [Counted(), iter(Counted())])
+def test_loaders_elsewhere_name_the_function_for_them(loader, unchecked):
+    """Catches a loader that is taken for one leaf of a pytree, or for the function of a stream."""
+    posterior = gx.Posterior(log_prior=lambda w: 0.0, log_likelihood=lambda w, batch: batch[1] * w, num_data=12)
+    for call in (
+        lambda: gx.data.batches(loader, batch_size=3),
+        lambda: gx.data.stream(loader),
+        lambda: gx.sample(jax.random.key(0), gx.sgrld(posterior, step_size=0.1), 0.0, batches=loader, num_samples=1),
+        lambda: gx.vi.fit(
+            jax.random.key(0),
+            gx.vi.GaussianOver(np.zeros(2)),
+            posterior.log_likelihood,
+            loader,
+            num_data=12,
+            num_steps=1,
+        ),
+    ):
+        with pytest.raises(TypeError, match=r"gx\.data\.from_loader\(loader\)"):
+            call()
+    network = gx.nn.MLP(2, 1, widths=(), key=jax.random.key(0))
+    with pytest.raises(TypeError, match=f"found batches \\({type(loader).__name__}\\)"):
+        gx.nn.laplace_posterior(network, gx.nn.GaussianLikelihood(), loader)
+
+
 @pytest.mark.parametrize(
     ("batch", "words"),
     [
         ({"x": X.tolist(), "y": [1, 2]}, r"a list of numbers\. Pass np\.asarray"),
         ({"x": list(X), "y": Y}, r"a list of 12 arrays of shape \(2,\).*np\.stack.*a tuple or a dict"),
+        ([{"x": row, "y": label} for row, label in zip(X, Y, strict=True)], "a list of 12 dicts.*np.stack"),
+        (list(zip(X, Y, strict=True)), "a list of 12 tuples.*np.stack"),
         ({"x": np.array(["a", "b"])}, "must be an array of numbers, found"),
         ({"x": np.array([X, X[:2]], dtype=object)}, "must be an array of numbers, found"),
     ],
@@ -113,7 +139,7 @@ def test_batches_of_lists_are_refused(batch, words):
     """Catches lists of examples, which JAX takes for that many arrays; the collated pairs of PyTorch stay."""
     with pytest.raises(TypeError, match=words):
         gx.data.stream(lambda first: iter([batch])).read(0, 1)
-    if set(batch) == {"x", "y"}:
+    if isinstance(batch, dict) and set(batch) == {"x", "y"}:
         with pytest.raises(TypeError, match=words):
             gx.data.batches(batch, batch_size=2)
     assert gx.data.batches([X, Y], batch_size=2).num_data == 12

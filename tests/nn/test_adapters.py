@@ -3,7 +3,6 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -12,14 +11,6 @@ from geodax._tree import leaf_names
 
 nn = gx.nn
 KINDS = ("svd", "polar", "bottleneck")
-
-
-@pytest.fixture
-def unchecked():
-    """Without the type checks of the tests, as users have it."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 class Own(eqx.Module):
@@ -230,6 +221,28 @@ def test_half_precision_reaches_the_frozen_weights(classes):
     assert half(row).dtype == jnp.bfloat16
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_adapters_of_half_precision(dtype):
+    """Rounded to half precision, the factors would not be orthonormal, and no sampler with a manifold would start."""
+    weights = {"w": jax.random.normal(jax.random.key(0), (20, 8), dtype)}
+    start = nn.adapt(weights, rank=3, key=jax.random.key(1))
+    np.testing.assert_array_equal(start.merged()["w"], weights["w"].astype(jnp.float32))
+    draws = gx.sample(
+        jax.random.key(2),
+        gx.sghmc(nn.Priors([("*.scales", nn.Gaussian(1.0))]), manifold=nn.geometry(start), step_size=0.1),
+        start,
+        num_samples=5,
+        num_chains=1,
+        progress=False,
+    )
+    assert float(draws["sample_stats"]["residual"].max()) < 1e-5
+
+
+def test_adapted_parameters_are_no_function(key):
+    with pytest.raises(TypeError, match=r"a dict of parameters.*merged\(\)"):
+        nn.adapt({"w": jnp.eye(2)}, rank=1, key=key)(jnp.ones(2))
+
+
 @pytest.mark.thorough
 def test_other_inferences(classes, key):
     """Variational inference in free coordinates, Laplace over the two layers of each bottleneck."""
@@ -278,6 +291,8 @@ def test_priors_count_stacks_once(key):
         ({"where": "norm.weight"}, ValueError, r"'norm\.weight' is no dense layer but an array.*\(2, 3\)"),
         ({"where": "layers.0.bias"}, ValueError, r"no dense layer but an array of float64 of shape \(6,\)"),
         ({"where": lambda path, shape: False}, ValueError, "function where= selects no dense layer"),
+        ({"where": ()}, ValueError, "where has no pattern.*'layers.0'"),
+        ({"network": nn.adapt({"w": jnp.eye(2)}, rank=1, key=jax.random.key(0))}, ValueError, r"merged\(\)"),
         ({"where": 3}, TypeError, "where must be a pattern"),
         ({"where": ("layers.0", "layers.1"), "rank": (1, 2, 3)}, ValueError, "one for each of 2 patterns, found 3"),
         ({"rank": 1.5}, TypeError, "rank must be an integer"),

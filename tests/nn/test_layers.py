@@ -5,7 +5,6 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -13,14 +12,6 @@ import geodax as gx
 from geodax._tree import leaf_names
 
 nn = gx.nn
-
-
-@pytest.fixture
-def unchecked():
-    """Without the type checks of the tests, as users have it."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.thorough

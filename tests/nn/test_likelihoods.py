@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -49,14 +48,6 @@ def test_targets_far_from_the_mean_have_a_likelihood_in_half_precision(dtype):
     scale = np.exp(float(held.log_noise))
     expected = -0.5 * (4 / scale) ** 2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
     np.testing.assert_allclose(learned(held, (None, targets)), np.full(3, expected), rtol=1e-5)
-
-
-@pytest.fixture
-def unchecked():
-    """Without the type checks of the tests, as users have it."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def test_positions_that_are_no_networks_need_an_apply(unchecked):

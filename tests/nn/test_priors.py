@@ -7,7 +7,6 @@ import warnings
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
@@ -18,14 +17,6 @@ from geodax.nn.horseshoe import log_scaled_exp1
 from tests.marks import slow
 
 nn = gx.nn
-
-
-@pytest.fixture
-def unchecked():
-    """Without the type checks of the tests, as users have it."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def one(law):
