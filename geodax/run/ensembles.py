@@ -142,17 +142,19 @@ def _optimization(
     maximized: Any = posterior.logdensity if objective is None else objective
     num_data = posterior.num_data
     _checks.function("train_ensemble", "objective", maximized, "a function (position, batch) -> scalar")
+    geometry = as_manifold("train_ensemble", manifold)
     training = descent(
         "train_ensemble",
         lambda position, batch: maximized(position, batch) / num_data,
         num_steps,
-        manifold=as_manifold("train_ensemble", manifold),
+        manifold=geometry,
         optimizer=optimizer,
         score=score,
         score_every=score_every,
     )
 
     def init(position: Position) -> OptimizationState:
+        geometry.validate(position, "position")
         return OptimizationState(position, training.init(position), jnp.zeros((), jnp.int32))
 
     def step(

@@ -196,6 +196,11 @@ def test_a_rate_that_is_too_large_stops(key):
         (lambda key: train(key, num_steps=0), ValueError, "num_steps must be at least 1"),
         (lambda key: train(key, num_members=0), ValueError, "num_members must be at least 1"),
         (lambda key: train(key, optimizer="adam"), TypeError, "init and update"),
+        (
+            lambda key: train(key, num_members=1, position=start(key) | {"steps": jnp.int32(0)}),
+            TypeError,
+            "position.steps: expected a floating-point array",
+        ),
         (lambda key: train(key, objective=1.0), TypeError, "objective must be a function"),
         (lambda key: train(key, score=jnp.sum, score_every=31), ValueError, "score_every=31 is more than"),
         (lambda key: gx.train_ensemble(key, jnp.sum, start, batches=WHOLE, num_steps=1), TypeError, "gx.Posterior"),
