@@ -347,10 +347,9 @@ def arrays(owner: str, name: str, value: PyTree) -> list[Any]:
 def _kind(part: PyTree) -> Hashable | None:
     """What is equal for trees of equal arrays; None for a tree that has no array, or something else."""
     leaves, structure = jax.tree.flatten(part)
-    shapes = [getattr(leaf, "shape", None) for leaf in leaves]
-    if not leaves or None in shapes:
+    if not leaves or not all(hasattr(leaf, "shape") for leaf in leaves):
         return None
-    return structure, *(tuple(shape) for shape in shapes), *(str(getattr(leaf, "dtype", None)) for leaf in leaves)
+    return structure, *((tuple(leaf.shape), str(getattr(leaf, "dtype", None))) for leaf in leaves)
 
 
 def described(value: Any) -> str:
