@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from geodax.app.families import FAMILIES
-from geodax.app.run_folder.files import fitted_table, load_table, save_table
+from geodax.app.run_folder.files import fitted_table, load_data, load_table, save_data, save_table
 from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.app.tables.read import Table
 from geodax.data.errors import TableError
 from geodax.diagnostics.findings import Finding
 from geodax.diagnostics.summary import Summary, as_arrays, summarize
@@ -55,10 +56,14 @@ class AbstractRunKind(abc.ABC):
     Attributes:
         name: Its name on the command line and in ``config.json``.
         headline: Prefixes of the names of the most important rows of the summary.
+        data_type: Type of the data, a dataclass.
+        estimator_type: Type of the estimator, a dataclass.
     """
 
     name: ClassVar[str]
     headline: ClassVar[tuple[str, ...]]
+    data_type: ClassVar[type] = Table
+    estimator_type: ClassVar[type]
 
     @abc.abstractmethod
     def read(
@@ -70,12 +75,12 @@ class AbstractRunKind(abc.ABC):
         """
 
     def save(self, path: Path, data: Any) -> None:
-        """Write the data, by default a table, as plain arrays."""
-        save_table(path, data)
+        """Write the data as plain arrays."""
+        (save_table if self.data_type is Table else save_data)(path, data)
 
     def load(self, path: Path) -> Any:
         """Read data written by :meth:`save`; raises StorageError if they are damaged."""
-        return load_table(path)
+        return load_table(path) if self.data_type is Table else load_data(path, self.data_type)
 
     @abc.abstractmethod
     def describe(self, data: Any) -> str:
@@ -85,9 +90,19 @@ class AbstractRunKind(abc.ABC):
     def arrays(self, data: Any) -> tuple[np.ndarray | None, ...]:
         """Return the arguments of the estimator's ``fit``."""
 
-    @abc.abstractmethod
     def estimator(self, config: Mapping[str, Any]) -> Any:
         """Make the estimator with the options of a run."""
+        return self.estimator_type(**self.estimator_options(config["options"]), random_state=config["seed"])
+
+    def estimator_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options without those of reading, which the estimator does not have."""
+        known = {field.name for field in dataclasses.fields(self.estimator_type)}
+        reading = {field.name for field in dataclasses.fields(FAMILIES[self.name].options)} - known
+        return {name: value for name, value in options.items() if name not in reading}
+
+    def unfitted(self, options: Any, **facts: Any) -> Any:
+        """Make the estimator that checks new data."""
+        return self.estimator({"options": dataclasses.asdict(options), "seed": 0, **facts})
 
     def fitted(self, config: Mapping[str, Any], data: Any, posterior: Any) -> Any:
         """Make the estimator of a run with its draws."""

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from geodax.app import main
-from geodax.app.factorization.files import load_ratings, read_new_pairs, read_ratings, save_ratings
+from geodax.app.factorization.files import RatingTable, read_new_pairs, read_ratings
 from geodax.app.factorization.run import FactorizationRun
 from geodax.app.families import run_kind
+from geodax.app.run_folder.files import load_data, save_data
 from geodax.app.tables.dialect import Dialect
 from geodax.data import TableError
 from geodax.predict.numbers import NumberPredictions
@@ -322,8 +323,8 @@ def test_columns_without_names_have_the_order_of_the_fit(tmp_path, header, optio
     assert (ratings is None) == (len(new) == 5)
     about = () if words is None else (f"Columns without names were read in the order of the fit: {words}.",)
     assert tuple(note for note in notes if "Columns without" in note) == about
-    save_ratings(tmp_path / "data.npz", data)
-    assert read_new_pairs(path, load_ratings(tmp_path / "data.npz"), dialect)[0].tolist() == pairs.tolist()
+    save_data(tmp_path / "data.npz", data)
+    assert read_new_pairs(path, load_data(tmp_path / "data.npz", RatingTable), dialect)[0].tolist() == pairs.tolist()
 
 
 def test_columns_without_names_beside_one_that_is_left_out(tmp_path):

@@ -9,10 +9,11 @@ import pytest
 from geodax.app.families import FAMILIES, run_kind
 from geodax.app.mlp.about import write_data
 from geodax.app.mlp.inputs import OTHER, found_levels, indicators, parts_of_dates, waves
-from geodax.app.mlp.labelled import load_labelled, save_labelled
+from geodax.app.mlp.labelled import load_labelled
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.mlp.results import judged_rows
 from geodax.app.report.html import Report
+from geodax.app.run_folder.files import save_data
 from geodax.app.tables.codes import codes
 from geodax.data.errors import TableError
 
@@ -156,7 +157,7 @@ def test_groups_are_held_out_together(tmp_path, fraction):
     assert abs(data.is_test.sum() - fraction * len(patient)) <= 2.5
     told = f"{data.is_test.sum()} of 90 rows, those of {len(held)} of 30 groups by 'patient', are held out"
     assert any(told in note for note in facts["notes"])
-    save_labelled(tmp_path / "data.npz", data)
+    save_data(tmp_path / "data.npz", data)
     judged = judged_rows(None, load_labelled(tmp_path / "data.npz"))
     assert judged.words == f"{data.is_test.sum()} held-out rows of {len(held)} groups"
     assert f"only {judged.words} could" in judged.caution
@@ -204,7 +205,7 @@ def test_rows_that_calibrate_are_chosen_as_held_out_rows_are(tmp_path, option):
     rows = zip(which, random.standard_normal((len(which), 2)), strict=True)
     path.write_text("\n".join(["x,which,y", *(f"{x:.6f},{who},{y:.6f}" for who, (x, y) in rows)]) + "\n")
     data, facts = _read(path, **{option: "which"}, calibration_fraction=0.25)
-    save_labelled(tmp_path / "data.npz", data)
+    save_data(tmp_path / "data.npz", data)
     kind, kept = run_kind("regressor"), load_labelled(tmp_path / "data.npz")
     options = dataclasses.replace(_OPTIONS, calibration_fraction=0.25)
     model = kind.estimator({"options": dataclasses.asdict(options), "seed": 0})
@@ -267,7 +268,7 @@ def test_inputs_of_a_table_and_what_is_said(table, tmp_path):
     missing = next(note for note in facts["notes"] if "missing inputs" in note)
     assert missing.startswith(f"{rows} of 89 rows have missing inputs ('size' {cells[0]}, 'city' {cells[1]}).")
     assert "Whether 'size', 'city' are missing is an input too." in missing
-    save_labelled(tmp_path / "data.npz", data)
+    save_data(tmp_path / "data.npz", data)
     again = load_labelled(tmp_path / "data.npz")
     assert (again.dates, again.categories, again.names) == (data.dates, data.categories, data.names)
     assert again.days == data.days == ("when",)

@@ -16,11 +16,11 @@ import pytest
 from geodax.app import main
 from geodax.app.cca.files import read_grouped
 from geodax.app.families import FAMILIES, run_kind
-from geodax.app.mlp.labelled import load_labelled, save_labelled
+from geodax.app.mlp.labelled import load_labelled
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.run_folder import actions as folder
 from geodax.app.run_folder.actions import fit_run, predict_run, report_run
-from geodax.app.run_folder.files import number_text
+from geodax.app.run_folder.files import number_text, save_data
 from geodax.app.tables.dialect import BLANK, FOUND, MISSING, Dialect, RunDialect, Separators
 from geodax.app.tables.read import match_columns, read_table
 from geodax.data import TableError
@@ -632,7 +632,7 @@ def test_a_run_of_an_earlier_version_names_classes_and_categories_as_it_did(tmp_
         names=("a", "code=2", "code=2.0"),
         categories=(("code", "2"), ("code", "2.0")),
     )
-    save_labelled(tmp_path / "data.npz", data)
+    save_data(tmp_path / "data.npz", data)
     assert load_labelled(tmp_path / "data.npz").is_as_written
     with np.load(tmp_path / "data.npz") as file:
         kept = {name: file[name] for name in file if name != "is_as_written"}

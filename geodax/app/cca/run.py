@@ -1,6 +1,5 @@
 """Hierarchical canonical correlation analysis as a model of ``geodax fit``."""
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from geodax.app.cca import report as cca_report
 from geodax.app.cca.files import GroupedTable, read_grouped, read_new_rows
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.report.parts import misfits
-from geodax.app.run_folder.files import kept_arrays, save_arrays, write_rows
+from geodax.app.run_folder.files import write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import counted
 from geodax.diagnostics.findings import Finding, check
@@ -22,7 +21,6 @@ from geodax.models.pooling import over_rows
 from geodax.predict.mixtures import Mixture
 
 _MOST_STEPS = 2**10 - 1
-_TEXTS = ("first", "second", "notes")
 
 
 class CCARun(AbstractRunKind):
@@ -30,6 +28,8 @@ class CCARun(AbstractRunKind):
 
     name = "cca"
     headline = ("correlation", "spread", "noise")
+    data_type = GroupedTable
+    estimator_type = HierarchicalCCA
 
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
@@ -41,16 +41,8 @@ class CCARun(AbstractRunKind):
         facts = {"columns": [*data.first, *data.second], "views": sizes, "notes": list(data.notes)}
         if len(set(data.groups.tolist())) == 1:
             facts["pooling"] = "separate"  # there is nothing to pool
-        self.estimator({"options": dataclasses.asdict(options), "seed": 0, **facts}).prepare(*self.arrays(data))
+        self.unfitted(options, **facts).prepare(*self.arrays(data))
         return data, facts
-
-    def save(self, path: Path, data: GroupedTable) -> None:
-        save_arrays(path, **dataclasses.asdict(data))
-
-    def load(self, path: Path) -> GroupedTable:
-        with kept_arrays(path) as file:
-            texts = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
-            return GroupedTable(values=file["values"], groups=file["groups"], group=str(file["group"]), **texts)
 
     def describe(self, data: GroupedTable) -> str:
         return f"{len(data.values)} rows, {counted(len(set(data.groups.tolist())), 'group')}"
@@ -59,8 +51,7 @@ class CCARun(AbstractRunKind):
         return data.values, data.groups
 
     def estimator(self, config: Mapping[str, Any]) -> HierarchicalCCA:
-        reading = ("group", "first_view", "second_view")
-        options = {name: value for name, value in config["options"].items() if name not in reading}
+        options = self.estimator_options(config["options"])
         options["pooling"] = config.get("pooling", options["pooling"])
         n_1, n_2 = config["views"]
         views = (list(range(n_1)), list(range(n_1, n_1 + n_2)))

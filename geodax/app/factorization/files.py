@@ -4,11 +4,9 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from geodax.app.run_folder.files import kept_arrays, save_arrays
 from geodax.app.tables.chosen_rows import choose_held_out, times_of
 from geodax.app.tables.codes import better_likelihood
 from geodax.app.tables.dialect import FOUND, Dialect
@@ -153,20 +151,6 @@ def read_new_pairs(
     if lacking:
         notes.append(f"{lacking} of {len(pairs)} rows lack a user or an item and have no prediction.")
     return pairs, _ratings(path, table, names[2]) if has_ratings else None, tuple(notes)
-
-
-def save_ratings(path: Path, data: RatingTable) -> None:
-    """Keep the ratings as plain arrays."""
-    save_arrays(path, **dataclasses.asdict(data))
-
-
-def load_ratings(path: Path) -> RatingTable:
-    """Read what :func:`save_ratings` kept; StorageError if it is damaged."""
-    with kept_arrays(path) as file:
-        arrays: dict[str, Any] = {name: file[name] for name in ("pairs", "ratings", "is_test")}
-        texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in ("columns", "notes")}
-        in_file = tuple(map(str, file["in_file"].tolist())) if "in_file" in file else ()
-        return RatingTable(**arrays, **texts, in_file=in_file)
 
 
 def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """Low-rank factorization of ratings as a model of ``geodax fit``."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from geodax.app.factorization.draws import identified_draws
-from geodax.app.factorization.files import RatingTable, load_ratings, read_new_pairs, read_ratings, save_ratings
+from geodax.app.factorization.files import RatingTable, read_new_pairs, read_ratings
 from geodax.app.factorization.scores import rating_scores
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.report import scored
@@ -19,7 +18,6 @@ from geodax.diagnostics.findings import Finding, check
 from geodax.models.factorization.estimator import LowRankFactorization
 from geodax.predict.numbers import NumberPredictions
 
-_READING = ("user", "item", "rating", "time", "test_fraction")
 _HEADING = ("sd", "5%", "95%")
 _MOST_MISSING = 2_000_000
 _AT_ONCE = 50_000
@@ -31,6 +29,8 @@ class FactorizationRun(AbstractRunKind):
 
     name = "factorization"
     headline = ("noise", "scales")
+    data_type = RatingTable
+    estimator_type = LowRankFactorization
 
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
@@ -45,24 +45,14 @@ class FactorizationRun(AbstractRunKind):
             seed=seed,
             dialect=dialect,
         )
-        self.estimator({"options": dataclasses.asdict(options), "seed": 0}).prepare(*self.arrays(data))
+        self.unfitted(options).prepare(*self.arrays(data))
         return data, {"columns": list(data.columns), "notes": list(data.notes)}
-
-    def save(self, path: Path, data: RatingTable) -> None:
-        save_ratings(path, data)
-
-    def load(self, path: Path) -> RatingTable:
-        return load_ratings(path)
 
     def describe(self, data: RatingTable) -> str:
         return f"{len(data.ratings)} ratings, {int(data.is_test.sum())} of them held out"
 
     def arrays(self, data: RatingTable) -> tuple[np.ndarray, ...]:
         return data.pairs[~data.is_test], data.ratings[~data.is_test]
-
-    def estimator(self, config: Mapping[str, Any]) -> LowRankFactorization:
-        options = {name: value for name, value in config["options"].items() if name not in _READING}
-        return LowRankFactorization(**options, random_state=config["seed"])
 
     def summarized(self, data: RatingTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Noise, singular values and expected ratings: columns of the factors are known up to their signs only."""

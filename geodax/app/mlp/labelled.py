@@ -2,14 +2,11 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from geodax.app.run_folder.files import kept_arrays, save_arrays
+from geodax.app.run_folder.files import load_data
 from geodax.app.tables.assembly import missing_counts
-
-_TEXTS = ("names", "notes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,28 +91,9 @@ class LabelledTable:
         return missing_counts(self.sources, inputs)
 
 
-def save_labelled(path: Path, data: LabelledTable) -> None:
-    """Keep the rows as plain arrays."""
-    save_arrays(path, **dataclasses.asdict(data))
-
-
 def load_labelled(path: Path) -> LabelledTable:
-    """Read what :func:`save_labelled` kept; StorageError if it is damaged."""
-    with kept_arrays(path) as file:
-        later = [name for name in ("days", "several") if name in file]  # an earlier version has none
-        texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in (*_TEXTS, *later)}
-        arrays = {name: file[name] for name in ("inputs", "targets", "is_test")}
-        pairs: dict[str, Any] = {
-            name: tuple((str(a), str(b)) for a, b in (file[name].tolist() if name in file else []))
-            for name in ("categories", "dates")  # an earlier version has none
-        }
-        return LabelledTable(
-            **arrays,
-            **texts,
-            **pairs,
-            target=str(file["target"]),
-            is_as_written="is_as_written" in file and bool(file["is_as_written"]),
-            weights=file["weights"] if "weights" in file else np.zeros(0),
-            groups=file["groups"] if "calibrates" in file else np.zeros(0, int),  # earlier fits knew none
-            calibrates=file["calibrates"] if "calibrates" in file else np.zeros(0, bool),
-        )
+    """Read the rows of a run; StorageError if they are damaged."""
+    data = load_data(path, LabelledTable, is_as_written=False, calibrates=None)
+    if data.calibrates is not None:
+        return data
+    return dataclasses.replace(data, groups=np.zeros(0, int), calibrates=np.zeros(0, bool))  # earlier fits knew none

@@ -11,7 +11,7 @@ import numpy as np
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.mlp.draws import identified_draws, point_estimates
 from geodax.app.mlp.files import read_labelled
-from geodax.app.mlp.labelled import LabelledTable, load_labelled, save_labelled
+from geodax.app.mlp.labelled import LabelledTable, load_labelled
 from geodax.app.mlp.mixing import about_ensemble, judged_by_predictions
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.mlp.results import each_target, results
@@ -30,15 +30,14 @@ from geodax.models.unit_network.functions import moments
 _COVERAGE = 0.9
 _ROUNDING = 1e-4  # of a computed column, in its standard deviations
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 500  # of a regression that looks for one
-_READING = ("target", "categories", "drop", "weights", "groups", "time", "test_fraction")  # no options of the estimator
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
 
 class AbstractMLPRun(AbstractRunKind):
     """Common base of the classifier and the regressor."""
 
-    estimator_type: type
     are_classes: bool
+    data_type = LabelledTable
 
     @abc.abstractmethod
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
@@ -71,7 +70,7 @@ class AbstractMLPRun(AbstractRunKind):
             dialect=dialect,
         )
         facts = {"halves_distances": True, "has_powers": True}
-        model = self.estimator({"options": dataclasses.asdict(options), "seed": 0, **facts})
+        model = self.unfitted(options, **facts)
         fitted, *_, (_, aside) = model.prepare(*self.arrays(data))
         notes = [*data.notes, *_about_missing(data, model)]
         if len(aside):
@@ -80,9 +79,6 @@ class AbstractMLPRun(AbstractRunKind):
             notes.append(f"{others} calibrate conformal predictions, {len(fitted)} are fitted.")
         data = dataclasses.replace(data, notes=(*notes, *self.about_fit(model, data)))
         return data, {"columns": [*data.names, *data.target_names], "notes": list(data.notes), **facts}
-
-    def save(self, path: Path, data: LabelledTable) -> None:
-        save_labelled(path, data)
 
     def load(self, path: Path) -> LabelledTable:
         return load_labelled(path)
@@ -96,7 +92,7 @@ class AbstractMLPRun(AbstractRunKind):
         return (*data.train, *_of_rows(data))
 
     def estimator(self, config: Mapping[str, Any]) -> Any:
-        options = {k: v for k, v in config["options"].items() if k not in _READING}
+        options = self.estimator_options(config["options"])
         widths = [part.strip() for part in options["widths"].split(",") if part.strip() not in ("", "none")]
         if not all(part.isdigit() for part in widths):
             raise ValueError(f"--widths must be comma-separated integers, or none, found {options['widths']!r}.")

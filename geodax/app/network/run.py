@@ -1,7 +1,6 @@
 """The network models of ``geodax fit``: eigenmodel and network."""
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from geodax.app.network.modes import mode_findings, sign_findings
 from geodax.app.network.scores import contact_scores
 from geodax.app.report import scored
 from geodax.app.report.parts import misfits
-from geodax.app.run_folder.files import kept_arrays, save_arrays, write_rows
+from geodax.app.run_folder.files import write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.diagnostics.findings import Finding, check
@@ -25,9 +24,7 @@ from geodax.models.network.estimator import NetworkHMM
 from geodax.models.network.modes import NetworkMode
 
 _MOST_STEPS = 2**10 - 1
-_COUNTING = ("window", "start", "test_fraction")
 _MORE_FLEXIBLE = "A higher --rank, --intercept, more states or --counts negative-binomial may reproduce them."
-_READING = ("first_node", "second_node", "value", "test_fraction")
 
 
 class EigenmodelRun(AbstractRunKind):
@@ -35,6 +32,8 @@ class EigenmodelRun(AbstractRunKind):
 
     name = "eigenmodel"
     headline = ("eigenvalues", "intercept")
+    data_type = Adjacency
+    estimator_type = Eigenmodel
 
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
@@ -47,24 +46,11 @@ class EigenmodelRun(AbstractRunKind):
         Eigenmodel(options.rank, link=options.link).prepare(data.fitted)
         return data, {"columns": list(data.names), "notes": list(data.notes)}
 
-    def save(self, path: Path, data: Adjacency) -> None:
-        _save(path, data)
-
-    def load(self, path: Path) -> Adjacency:
-        arrays = _arrays(path, ("values", "names", "notes"), ("is_test", "columns"))
-        columns = _texts(arrays["columns"]) if "columns" in arrays else ()
-        is_test = arrays.get("is_test")
-        return Adjacency(arrays["values"], _texts(arrays["names"]), _texts(arrays["notes"]), is_test, columns)
-
     def describe(self, data: Adjacency) -> str:
         return f"{len(data.names)} nodes"
 
     def arrays(self, data: Adjacency) -> tuple[np.ndarray, ...]:
         return (data.fitted,)
-
-    def estimator(self, config: Mapping[str, Any]) -> Eigenmodel:
-        options = {name: value for name, value in config["options"].items() if name not in _READING}
-        return Eigenmodel(**options, random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: Adjacency, model: Any) -> list[Finding]:
         draws, stats = network_report.eigenmodel_draws(model), posterior_arrays(model)[1]
@@ -117,6 +103,8 @@ class NetworkRun(AbstractRunKind):
 
     name = "network"
     headline = ("eigenvalues", "transition")
+    data_type = ContactWindows
+    estimator_type = NetworkHMM
 
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
@@ -124,28 +112,15 @@ class NetworkRun(AbstractRunKind):
         width = None if options.window is None else _checks.number("fit", "window", options.window, above=0.0)
         contacts = read_contacts(file, width=width, start=options.start, dialect=dialect)
         data = hold_out_counts(contacts, options.test_fraction, diagonal=options.diagonal, seed=seed)
-        self._estimator(dataclasses.asdict(options)).prepare(data.fitted)
+        self.unfitted(options).prepare(data.fitted)
         note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."
         return data, {"columns": list(data.names), "notes": [note, *data.notes]}
-
-    def save(self, path: Path, data: ContactWindows) -> None:
-        _save(path, data)
-
-    def load(self, path: Path) -> ContactWindows:
-        arrays = _arrays(path, ("counts", "names", "starts", "width", "notes"), ("is_test", "is_date"))
-        names, notes = _texts(arrays["names"]), _texts(arrays["notes"])
-        width, is_test = float(arrays["width"]), arrays.get("is_test")
-        is_date = bool(arrays.get("is_date", False))
-        return ContactWindows(arrays["counts"], names, arrays["starts"], width, notes, is_test, is_date)
 
     def describe(self, data: ContactWindows) -> str:
         return f"{len(data.counts)} windows, {len(data.names)} classes"
 
     def arrays(self, data: ContactWindows) -> tuple[np.ndarray, ...]:
         return (data.fitted,)
-
-    def estimator(self, config: Mapping[str, Any]) -> NetworkHMM:
-        return self._estimator(config["options"]).set_params(random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: ContactWindows, model: Any) -> list[Finding]:
         draws, stats = network_report.network_draws(model), posterior_arrays(model)[1]
@@ -199,25 +174,8 @@ class NetworkRun(AbstractRunKind):
         write_rows(path, heading, zip(new.starts, states, *probabilities.T, strict=True))
         return new.notes
 
-    def _estimator(self, options: Mapping[str, Any]) -> NetworkHMM:
-        return NetworkHMM(**{name: value for name, value in options.items() if name not in _COUNTING})
-
     def _modes(self, data: ContactWindows, model: NetworkHMM) -> list[NetworkMode]:
         """Return the modes of the fit; a model read from its draws finds them again, with the same seed."""
         if not hasattr(model, "modes_"):
             model.modes_ = model.find_modes(data.fitted)
         return model.modes_
-
-
-def _save(path: Path, data: Any) -> None:
-    save_arrays(path, **{name: x for name, x in dataclasses.asdict(data).items() if x is not None})
-
-
-def _arrays(path: Path, names: Sequence[str], added: Sequence[str] = ()) -> dict[str, np.ndarray]:
-    """Read arrays that were kept; runs of earlier versions lack those that were added."""
-    with kept_arrays(path) as file:
-        return {name: file[name] for name in (*names, *(name for name in added if name in file))}
-
-
-def _texts(array: np.ndarray) -> tuple[str, ...]:
-    return tuple(map(str, array.tolist()))

@@ -1,6 +1,5 @@
 """Bayesian PCA as a model of ``geodax fit``."""
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ class PCARun(AbstractRunKind):
 
     name = "pca"
     headline = ("scale", "noise")
+    estimator_type = BayesianPCA
 
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
@@ -50,7 +50,7 @@ class PCARun(AbstractRunKind):
         facts: dict[str, Any] = {"columns": list(table.names), "notes": [*table.notes, *notes]}
         num_components = options.n_components
         if num_components == "auto":
-            held_out = held_out_cells(BayesianPCA(**dataclasses.asdict(options)).prepare(table.values))
+            held_out = held_out_cells(self.unfitted(options).prepare(table.values))
             facts |= {"num_components": (num_components := number_of(held_out))}
             facts["notes"].append(number.choice_sentence(held_out))
         if options.noise == "diagonal":
@@ -64,8 +64,8 @@ class PCARun(AbstractRunKind):
         return (data.values,)
 
     def estimator(self, config: Mapping[str, Any]) -> BayesianPCA:
-        options = config["options"] | {"n_components": config.get("num_components", config["options"]["n_components"])}
-        return BayesianPCA(**options, random_state=config["seed"])
+        model = super().estimator(config)
+        return model.set_params(n_components=config.get("num_components", model.n_components))
 
     def summarized(self, data: Table, model: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         posterior, stats = super().summarized(data, model)

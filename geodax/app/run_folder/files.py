@@ -196,6 +196,33 @@ def save_arrays(path: Path, **arrays: Any) -> None:
     (np.savez_compressed if total <= _MOST_COMPRESSED else np.savez)(path, **arrays)
 
 
+def save_data(path: Path, data: Any) -> None:
+    """Keep the fields of a dataclass as plain arrays, but those that are None."""
+    save_arrays(path, **{name: x for name, x in dataclasses.asdict(data).items() if x is not None})
+
+
+def load_data(path: Path, kind: type, **earlier: Any) -> Any:
+    """Read a dataclass that :func:`save_data` kept; StorageError if it is damaged.
+
+    Fields that are not in the file have the values that earlier versions stand for, or else their defaults.
+    """
+    with kept_arrays(path) as file:
+        found = {
+            field.name: _as_field(field.type, file[field.name])
+            for field in dataclasses.fields(kind)
+            if field.name in file or field.default is field.default_factory is dataclasses.MISSING
+        }
+        return kind(**earlier | found)
+
+
+def _as_field(kind: Any, array: np.ndarray) -> Any:
+    if kind == tuple[str, ...]:
+        return tuple(map(str, array.tolist()))
+    if kind == tuple[tuple[str, str], ...]:
+        return tuple((str(a), str(b)) for a, b in array.tolist())
+    return kind(array) if kind in (str, float, bool) else array
+
+
 def save_table(path: Path, table: Table) -> None:
     """Keep a table as plain arrays."""
     save_arrays(

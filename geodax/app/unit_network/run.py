@@ -29,6 +29,7 @@ class UnitNetworkRun(AbstractRunKind):
 
     name = "unit-network"
     headline = ("noise", "r2")
+    estimator_type = UnitNetworkRegressor
 
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
@@ -47,7 +48,7 @@ class UnitNetworkRun(AbstractRunKind):
             raise TableError(f"{file}: {options.target!r} is the only numeric column. Add columns to predict it from.")
         table, notes = _rows_with_target(match_columns(table, [*inputs, options.target]))
         kept = dataclasses.replace(table, notes=(*table.notes, *notes))
-        UnitNetworkRegressor(**_estimator_options(dataclasses.asdict(options))).prepare(*self.arrays(kept))
+        self.unfitted(options).prepare(*self.arrays(kept))
         return kept, {"columns": list(kept.names), "notes": list(kept.notes)}
 
     def describe(self, data: Table) -> str:
@@ -55,9 +56,6 @@ class UnitNetworkRun(AbstractRunKind):
 
     def arrays(self, data: Table) -> tuple[np.ndarray, ...]:
         return data.values[:, :-1], data.values[:, -1]
-
-    def estimator(self, config: Mapping[str, Any]) -> UnitNetworkRegressor:
-        return UnitNetworkRegressor(**_estimator_options(config["options"]), random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
         findings = check(identified_draws(model), posterior_arrays(model)[1], max_num_integration_steps=_MOST_STEPS)
@@ -101,10 +99,6 @@ class UnitNetworkRun(AbstractRunKind):
         write_rows(path, ["row", *named[1:], named[0], *heading], rows)
         notes = tuple(note for note in table.notes if not isinstance(note, OnMissing))
         return (*notes, about_missing(x, missing_counts(inputs, x))) if np.isnan(x).any() else notes
-
-
-def _estimator_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name != "target"}
 
 
 def _rows_with_target(table: Table) -> tuple[Table, tuple[str, ...]]:
