@@ -18,7 +18,7 @@ from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.html import Report, svg
 from geodax.app.report.numbers import rounded, with_error, with_interval
 from geodax.app.report.page import SERIES, THEME
-from geodax.app.report.parts import end, misfits
+from geodax.app.report.parts import RunFacts, end, misfits
 from geodax.app.run_folder.actions import RunResult
 from geodax.diagnostics.findings import Finding, check, summarize
 from geodax.predict.scores import reliability
@@ -419,7 +419,8 @@ def test_numbers_far_from_zero_are_told_apart(capsys):
     assert abs(float(low.replace(",", "")) - summary.rows[0].quantile_5) <= 10
     assert abs(float(high.replace(",", "")) - summary.rows[0].quantile_95) <= 10
     report = Report("title")
-    end(report, draws, stats, [], {"versions": {}, "file": "", "sha256": "", "created": ""}, "command")
+    config = {"versions": {}, "file": "", "sha256": "", "created": ""}
+    end(report, draws, stats, RunFacts([], config, "command"))
     row = re.search(r"<tr>\s*<t[dh][^>]*>fit</t[dh]>.*?</tr>", report.html(), re.DOTALL)[0]
     mean, _, low, high = (float(cell.replace(",", "")) for cell in re.findall(r">([\d.,]+)</td>", row)[:4])
     assert low < mean < high

@@ -1,6 +1,6 @@
 """The HTML report of hierarchical canonical correlation analysis."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,8 @@ from geodax.app.report import plots
 from geodax.app.report.drawing import NORMAL, SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of
-from geodax.app.report.parts import Checks, begin, end, write_checks
+from geodax.app.report.parts import Checks, RunFacts, begin, end, write_checks
 from geodax.data.errors import counted
-from geodax.diagnostics.findings import Finding
 from geodax.models.cca import density as cca_density
 from geodax.models.cca import pooling as cca_pooling
 from geodax.models.cca.estimator import HierarchicalCCA
@@ -70,18 +69,11 @@ def named_draws(model: HierarchicalCCA) -> dict[str, np.ndarray]:
     return named
 
 
-def write_cca(
-    model: HierarchicalCCA,
-    data: GroupedTable,
-    findings: Sequence[Finding],
-    config: Mapping[str, Any],
-    command: str,
-    path: Path,
-) -> None:
-    """Write the report; the command repeats the run."""
+def write_cca(model: HierarchicalCCA, data: GroupedTable, run: RunFacts, path: Path) -> None:
+    """Write the report."""
     groups = [str(g) for g in model.groups_]
     report = Report(
-        f"Two views in {Path(config['file']).name}",
+        f"Two views in {Path(run.config['file']).name}",
         subtitle=f"{len(data.values)} rows, {counted(len(groups), 'group')}, {model.n_shared} shared, pooling "
         f"{model.pooling}",
     )
@@ -93,7 +85,7 @@ def write_cca(
         f"The first canonical correlation of the two views is {', '.join(first[:_MOST_NAMED])}{others} (median and "
         "90 % interval)."
     )
-    begin(report, answer, findings, config)
+    begin(report, answer, run)
     report.code(
         "row of group g, view v:  x = mean + W Lambda z + B Delta u + noise, z shared by both views\n"
         "W and B:                 orthonormal; "
@@ -119,7 +111,7 @@ def write_cca(
         _report_shrinkage(report, model, data, groups)
     report.section("Posterior predictive checks")
     write_checks(report, cca_checks(data, model))
-    end(report, identified_draws(model), posterior_arrays(model)[1], findings, config, command)
+    end(report, identified_draws(model), posterior_arrays(model)[1], run)
     report.write(path)
 
 

@@ -10,7 +10,7 @@ from geodax._normal import Normal
 from geodax.app.cca import report as cca_report
 from geodax.app.cca.files import GroupedTable, read_grouped, read_new_rows
 from geodax.app.family import AbstractRunKind, posterior_arrays
-from geodax.app.report.parts import misfits
+from geodax.app.report.parts import RunFacts, misfits
 from geodax.app.run_folder.files import write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import counted
@@ -70,7 +70,7 @@ class CCARun(AbstractRunKind):
         )
 
     def report(self, config: Mapping[str, Any], data: GroupedTable, model: Any, command: str, path: Path) -> None:
-        cca_report.write_cca(model, data, self.diagnose(config, data, model), config, command, path)
+        cca_report.write_cca(model, data, RunFacts(self.diagnose(config, data, model), config, command), path)
 
     def predict(
         self, data: GroupedTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND

@@ -1,8 +1,6 @@
 """The HTML report of a low-rank factorization of ratings."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +13,7 @@ from geodax.app.report.drawing import NORMAL, WIDTH, draw_intervals, finish, new
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of, rounded, with_error
 from geodax.app.report.page import INK
-from geodax.app.report.parts import begin, end
-from geodax.diagnostics.findings import Finding
+from geodax.app.report.parts import RunFacts, begin, end
 from geodax.models.factorization.estimator import LowRankFactorization
 from geodax.predict import held_out
 
@@ -24,22 +21,15 @@ _MOST_SCALES = 20
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
-def write_factorization(
-    model: LowRankFactorization,
-    data: RatingTable,
-    findings: Sequence[Finding],
-    config: Mapping[str, Any],
-    command: str,
-    path: Path,
-) -> None:
-    """Write the report on the ratings, including those held out; the command repeats the run."""
+def write_factorization(model: LowRankFactorization, data: RatingTable, run: RunFacts, path: Path) -> None:
+    """Write the report on the ratings, including those held out."""
     number = int(np.sum(~data.is_test))
     report = Report(
-        f"{data.columns[2]} in {Path(config['file']).name}",
+        f"{data.columns[2]} in {Path(run.config['file']).name}",
         subtitle=f"Factorisation of rank {model.rank}: {number} ratings, {len(model.items_)} x {data.columns[1]}, "
         f"{len(model.users_)} x {data.columns[0]}",
     )
-    begin(report, _answer(model, data), findings, config)
+    begin(report, _answer(model, data), run)
     product = "U diag(s) V^T, orthonormal U and V" if model.factorization == "svd" else "A B^T, ordinary factors"
     offsets = " + offset of the user + offset of the item" if model.offsets else ""
     report.code(f"rating = mean{offsets} + W + noise\nW      = {product}, rank {model.rank}")
@@ -59,7 +49,7 @@ def write_factorization(
         draw_intervals(styled(figure.add_subplot()), [f"{k + 1}" for k in range(shown)], list(values.T[:shown]))
         figure.axes[0].set_xlabel("root mean square contribution to a rating", fontsize=NORMAL, color=INK)
         report.figure(finish(figure), "Singular values: median, 50 % and 90 % interval.")
-    end(report, drawn, statistics(model), findings, config, command)
+    end(report, drawn, statistics(model), run)
     report.write(path)
 
 

@@ -66,9 +66,9 @@ class FactorizationRun(AbstractRunKind):
         return scored.lines(f"{int(data.is_test.sum()):,} held-out ratings", found) if found else ()
 
     def report(self, config: Mapping[str, Any], data: RatingTable, model: Any, command: str, path: Path) -> None:
-        from geodax.app.factorization.report import write_factorization  # loads Matplotlib
+        from geodax.app.factorization.report import RunFacts, write_factorization  # loads Matplotlib
 
-        write_factorization(model, data, self.diagnose(config, data, model), config, command, path)
+        write_factorization(model, data, RunFacts(self.diagnose(config, data, model), config, command), path)
 
     def predict_missing(self, data: RatingTable, model: Any, path: Path) -> tuple[str, ...]:
         """Write means, standard deviations and intervals of the ratings of all pairs that were not in the fit."""

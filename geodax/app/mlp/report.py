@@ -1,6 +1,6 @@
 """The HTML reports of the dense networks: results first, then inputs, model, data and diagnostics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,8 @@ from geodax.app.report import plots
 from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded, with_error
-from geodax.app.report.parts import end, verdict
+from geodax.app.report.parts import RunFacts, end, verdict
 from geodax.data.errors import counted
-from geodax.diagnostics.findings import Finding
 from geodax.models.mlp.regressor import COUNTS
 from geodax.predict import held_out, scores
 
@@ -44,10 +43,8 @@ _PARAMETERS = {
 }
 
 
-def write_report(
-    model: Any, data: LabelledTable, findings: Sequence[Finding], config: Mapping[str, Any], command: str, path: Path
-) -> None:
-    """Write the report of a classifier or regressor; the command repeats the run."""
+def write_report(model: Any, data: LabelledTable, run: RunFacts, path: Path) -> None:
+    """Write the report of a classifier or regressor."""
     is_classifier = hasattr(model, "classes_")
     is_ordinal = model.likelihood == "ordinal"
     widths = "-".join(map(str, model.widths)) if model.widths else "no hidden layers"
@@ -55,7 +52,7 @@ def write_report(
     calibrating = f", {aside} for calibration" if aside else ""
     target = _SHORT.get(model.likelihood) or f"{len(model.classes_)} {'ordered ' * is_ordinal}classes"
     report = Report(
-        f"{data.target} in {Path(config['file']).name}",
+        f"{data.target} in {Path(run.config['file']).name}",
         subtitle=f"Bayesian network {widths}, {target}, {len(data.train[0]) - aside} rows fitted{calibrating}, "
         f"{counted(len(data.names), 'input')}",
     )
@@ -66,8 +63,8 @@ def write_report(
     for (_, own), each, importance in zip(parts, found, importances, strict=True):
         if data.several:
             report.subsection(own.target)
-        _summary(report, each, importance, own, config)
-    verdict(report, findings)
+        _summary(report, each, importance, own, run.config)
+    verdict(report, run.findings)
     for part, each, importance in zip(parts, found, importances, strict=True):
         of_target = f": {part[1].target}" if data.several else ""
         report.section(("Held-out rows" if each.rows.is_held_out else "Fitted rows") + f" in detail{of_target}")
@@ -75,7 +72,7 @@ def write_report(
         report.section(f"Which inputs matter{of_target}")
         _inputs(report, *part, importance)
     write_model(report, model, data.target_names, data.names)
-    write_data(report, data, config["notes"])
+    write_data(report, data, run.config["notes"])
     watched = (
         "`log_odds`, the log odds of the most probable class on some fitted rows"
         if is_classifier
@@ -84,7 +81,7 @@ def write_report(
     about = f"Single weights of a network have no meaning, so the diagnostics use what it computes: {watched}."
     draws = identified_draws(model, data)
     points = point_estimates(model, draws)
-    end(report, draws, statistics(model), findings, config, command, about=about, points=points)
+    end(report, draws, statistics(model), run, about=about, points=points)
     report.write(path)
 
 

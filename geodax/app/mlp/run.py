@@ -134,9 +134,9 @@ class AbstractMLPRun(AbstractRunKind):
         return (*lines, caution) if (caution := found[0].rows.caution) else tuple(lines)
 
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
-        from geodax.app.mlp.report import write_report  # loads Matplotlib
+        from geodax.app.mlp.report import RunFacts, write_report  # loads Matplotlib
 
-        write_report(model, data, self.diagnose(config, data, model), config, command, path)
+        write_report(model, data, RunFacts(self.diagnose(config, data, model), config, command), path)
 
     def predict(
         self, data: LabelledTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND

@@ -1,6 +1,6 @@
 """The HTML reports of the network models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,7 @@ from geodax.app.report.drawing import (
 )
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of, rounded, with_error
-from geodax.app.report.parts import Checks, begin, end, write_checks
-from geodax.diagnostics.findings import Finding
+from geodax.app.report.parts import Checks, RunFacts, begin, end, write_checks
 from geodax.models.eigenmodel.estimator import Eigenmodel
 from geodax.models.network.estimator import NetworkHMM
 from geodax.models.network.modes import NetworkMode
@@ -75,14 +74,12 @@ def _about_eigenvalues(values: np.ndarray) -> str:
     return f"{found}(Medians and 90 % intervals.)"
 
 
-def write_eigenmodel(
-    model: Eigenmodel, data: Adjacency, findings: Sequence[Finding], config: Mapping[str, Any], command: str, path: Path
-) -> None:
-    """Write the report of an eigenmodel; the command repeats the run."""
+def write_eigenmodel(model: Eigenmodel, data: Adjacency, run: RunFacts, path: Path) -> None:
+    """Write the report of an eigenmodel."""
     n = len(data.names)
-    report = Report(f"Eigenmodel of {Path(config['file']).name}", subtitle=f"{n} nodes, rank {model.rank}")
+    report = Report(f"Eigenmodel of {Path(run.config['file']).name}", subtitle=f"{n} nodes, rank {model.rank}")
     draws = eigenmodel_draws(model)
-    begin(report, _about_eigenvalues(draws["eigenvalues"]), findings, config)
+    begin(report, _about_eigenvalues(draws["eigenvalues"]), run)
     report.code(
         f"pair i < j:  Y_ij ~ {'Poisson(exp(eta_ij))' if model.link == 'log' else 'Bernoulli'}, link {model.link}\n"
         "predictor:   eta = c + U Lambda U^T, U orthonormal, eigenvalues descending, signs aligned"
@@ -109,7 +106,7 @@ def write_eigenmodel(
     )
     report.section("Posterior predictive checks")
     write_checks(report, eigenmodel_checks(data, model))
-    end(report, draws, posterior_arrays(model)[1], findings, config, command)
+    end(report, draws, posterior_arrays(model)[1], run)
     report.write(path)
 
 
@@ -182,18 +179,12 @@ def _about_states(model: NetworkHMM) -> str:
 
 
 def write_network(
-    model: NetworkHMM,
-    data: ContactWindows,
-    modes: Sequence[NetworkMode],
-    findings: Sequence[Finding],
-    config: Mapping[str, Any],
-    command: str,
-    path: Path,
+    model: NetworkHMM, data: ContactWindows, modes: Sequence[NetworkMode], run: RunFacts, path: Path
 ) -> None:
-    """Write the report of a hidden Markov network model; the command repeats the run."""
+    """Write the report of a hidden Markov network model."""
     subtitle = f"{len(data.counts)} windows, {len(data.names)} classes, {model.n_states} states, rank {model.rank}"
-    report = Report(f"Hidden states of {Path(config['file']).name}", subtitle=subtitle)
-    begin(report, _about_states(model), findings, config)
+    report = Report(f"Hidden states of {Path(run.config['file']).name}", subtitle=subtitle)
+    begin(report, _about_states(model), run)
     poisson = "Poisson(R_ij of the state of window t)"
     distribution = poisson if model.counts == "poisson" else "negative binomial, mean R_ij of the state of window t"
     report.code(
@@ -246,7 +237,7 @@ def write_network(
     share = 100 * float(np.mean((low <= totals) & (totals <= high)))
     report.text(f"In {share:.0f} % of the windows the number of contacts lies within its 90 % predictive interval.")
     _write_modes(report, modes)
-    end(report, network_draws(model), posterior_arrays(model)[1], findings, config, command)
+    end(report, network_draws(model), posterior_arrays(model)[1], run)
     report.write(path)
 
 

@@ -14,7 +14,7 @@ from geodax.app.network.files import Adjacency, hold_out, read_adjacency, read_p
 from geodax.app.network.modes import mode_findings, sign_findings
 from geodax.app.network.scores import contact_scores
 from geodax.app.report import scored
-from geodax.app.report.parts import misfits
+from geodax.app.report.parts import RunFacts, misfits
 from geodax.app.run_folder.files import write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
@@ -60,8 +60,8 @@ class EigenmodelRun(AbstractRunKind):
         return findings + misfits(network_report.eigenmodel_checks(data, model), "A higher --rank may reproduce them.")
 
     def report(self, config: Mapping[str, Any], data: Adjacency, model: Any, command: str, path: Path) -> None:
-        findings = self.diagnose(config, data, model)
-        network_report.write_eigenmodel(model, data, findings, config, command, path)
+        run = RunFacts(self.diagnose(config, data, model), config, command)
+        network_report.write_eigenmodel(model, data, run, path)
 
     def remarks(self, data: Adjacency, model: Any) -> tuple[str, ...]:
         return network_report.held_out_remarks(data, model)
@@ -133,8 +133,8 @@ class NetworkRun(AbstractRunKind):
         return scored.lines("held-out counts", found) if found else ()
 
     def report(self, config: Mapping[str, Any], data: ContactWindows, model: Any, command: str, path: Path) -> None:
-        findings = self.diagnose(config, data, model)
-        network_report.write_network(model, data, self._modes(data, model), findings, config, command, path)
+        run = RunFacts(self.diagnose(config, data, model), config, command)
+        network_report.write_network(model, data, self._modes(data, model), run, path)
 
     def predict_missing(self, data: ContactWindows, model: Any, path: Path) -> tuple[str, ...]:
         """Write expected numbers and probabilities of contacts for the counts that were held out."""

@@ -1,7 +1,7 @@
 """Sections that several reports share: summary, posterior predictive checks, diagnostics and provenance."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,13 +11,27 @@ from geodax.app.report.numbers import agreement, digits_between, interval_of, ro
 from geodax.diagnostics.findings import Finding, summarize
 
 
-def begin(report: Report, answer: str, findings: Sequence[Finding], config: Mapping[str, Any]) -> None:
+class RunFacts(NamedTuple):
+    """What reports of all models say of a run.
+
+    Attributes:
+        findings: Findings of the diagnostics, the most severe first.
+        config: The contents of ``config.json``.
+        command: The command that repeats the run.
+    """
+
+    findings: Sequence[Finding]
+    config: Mapping[str, Any]
+    command: str
+
+
+def begin(report: Report, answer: str, run: RunFacts) -> None:
     """Write what was found (one to three sentences), the verdict of the diagnostics, and the notes on the data."""
     report.section("Summary")
     report.text(answer)
-    verdict(report, findings)
-    if config["notes"]:
-        report.items(config["notes"])
+    verdict(report, run.findings)
+    if run.config["notes"]:
+        report.items(run.config["notes"])
 
 
 def verdict(report: Report, findings: Sequence[Finding]) -> None:
@@ -65,21 +79,19 @@ def end(
     report: Report,
     draws: Mapping[str, np.ndarray],
     stats: Mapping[str, np.ndarray],
-    findings: Sequence[Finding],
-    config: Mapping[str, Any],
-    command: str,
+    run: RunFacts,
     *,
     about: str = "",
     points: Sequence[str] = (),
 ) -> None:
-    """Write the sections on diagnostics and provenance, with the command that repeats the run.
+    """Write the sections on diagnostics and provenance.
 
     ``about`` says what is diagnosed; ``points`` are names of draws that are estimates, one for each chain.
     """
     report.section("Diagnostics")
     if about:
         report.text(about)
-    report.warnings(findings, fine="No problems found. The chains agree and have enough effective draws.")
+    report.warnings(run.findings, fine="No problems found. The chains agree and have enough effective draws.")
     summary = summarize(draws, stats, points=points)
     rows = []
     for row in summary.rows:
@@ -92,6 +104,7 @@ def end(
         plots.rank_plot(draws), "Ranks of each chain among all draws: lines should stay between the dotted lines."
     )
     report.section("Provenance")
-    report.code(command)
-    versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
-    report.items([f"Data: `{config['file']}`, SHA-256 `{config['sha256']}`", f"Started {config['created']}", versions])
+    report.code(run.command)
+    versions = ", ".join(f"{name} {number}" for name, number in run.config["versions"].items())
+    data = f"Data: `{run.config['file']}`, SHA-256 `{run.config['sha256']}`"
+    report.items([data, f"Started {run.config['created']}", versions])

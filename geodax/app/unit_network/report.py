@@ -1,6 +1,6 @@
 """The HTML report of the ReLU network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,9 @@ from geodax.app.report.drawing import (
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of
 from geodax.app.report.page import INK
-from geodax.app.report.parts import Checks, begin, end, write_checks
+from geodax.app.report.parts import Checks, RunFacts, begin, end, write_checks
 from geodax.app.tables.read import Table
 from geodax.data.errors import counted
-from geodax.diagnostics.findings import Finding
 from geodax.models.unit_network.estimator import UnitNetworkRegressor
 from geodax.models.unit_network.labels import contributions
 
@@ -43,19 +42,12 @@ def identified_draws(model: UnitNetworkRegressor) -> dict[str, np.ndarray]:
     return {name: posterior[name] for name in ("noise", "r2", "fit")} | {"lp": stats["lp"]}
 
 
-def write_unit_network(
-    model: UnitNetworkRegressor,
-    data: Table,
-    findings: Sequence[Finding],
-    config: Mapping[str, Any],
-    command: str,
-    path: Path,
-) -> None:
-    """Write the report of a ReLU network; the last column of the data is the target, the command repeats the run."""
+def write_unit_network(model: UnitNetworkRegressor, data: Table, run: RunFacts, path: Path) -> None:
+    """Write the report of a ReLU network; the last column of the data is the target."""
     x, y, is_whole = _rows_shown(data, model)
     *inputs, target = data.names
     report = Report(
-        f"{target} in {Path(config['file']).name}",
+        f"{target} in {Path(run.config['file']).name}",
         subtitle=f"ReLU network of {model.n_hidden} hidden units, {len(data.values)} rows, "
         f"{counted(len(inputs), 'input')}",
     )
@@ -64,7 +56,7 @@ def write_unit_network(
         f"The fraction of the variance of `{target}` in the fitted rows that the {counted(len(inputs), 'input')} can "
         f"explain (R²) is {interval_of(posterior['r2'])}, median and 90 % interval."
     )
-    begin(report, answer, findings, config)
+    begin(report, answer, run)
     prior = {
         ("unit", "joint"): "(w_h, b_h) of each unit a unit vector, uniform",
         ("unit", "separate"): "w_h of each unit a unit vector, uniform; b_h normal",
@@ -115,7 +107,7 @@ def write_unit_network(
     low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
     inside = 100 * float(np.mean((low <= y) & (y <= high)))
     report.text(f"{inside:.0f} % of the data lie within the 90 % predictive intervals.")
-    end(report, identified_draws(model), stats, findings, config, command)
+    end(report, identified_draws(model), stats, run)
     report.write(path)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from geodax._normal import Normal
 from geodax.app.family import AbstractRunKind, posterior_arrays
-from geodax.app.report.parts import misfits
+from geodax.app.report.parts import RunFacts, misfits
 from geodax.app.run_folder.files import write_rows
 from geodax.app.tables.assembly import OnMissing, about_missing, missing_counts
 from geodax.app.tables.dialect import FOUND, Dialect
@@ -69,7 +69,7 @@ class UnitNetworkRun(AbstractRunKind):
         return (f"noise is in units of the standard deviation of {data.names[-1]!r}, {spread}.",)
 
     def report(self, config: Mapping[str, Any], data: Table, model: Any, command: str, path: Path) -> None:
-        write_unit_network(model, data, self.diagnose(config, data, model), config, command, path)
+        write_unit_network(model, data, RunFacts(self.diagnose(config, data, model), config, command), path)
 
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Write means, standard deviations and intervals of new outputs, and densities where the target is known."""
