@@ -9,10 +9,9 @@ from geodax.app.factorization.files import RatingTable
 from geodax.app.factorization.scores import ABOUT, LEAST_SQUARES, rating_scores
 from geodax.app.family import statistics
 from geodax.app.report import scored
-from geodax.app.report.drawing import NORMAL, WIDTH, draw_intervals, finish, new_figure, styled
+from geodax.app.report.drawing import draw_intervals, finish, labelled, panel
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of, rounded, with_error
-from geodax.app.report.page import INK
 from geodax.app.report.parts import RunFacts, begin, end
 from geodax.models.factorization.estimator import LowRankFactorization
 from geodax.predict import held_out
@@ -44,10 +43,10 @@ def write_factorization(model: LowRankFactorization, data: RatingTable, run: Run
     report.table(rows, ["quantity", "median and 90 % interval"], "In the units of the ratings.")
     if "scales" in drawn:
         shown = min(model.rank, _MOST_SCALES)
-        figure = new_figure(WIDTH, 0.8 + 0.22 * shown)
+        figure, ax = panel(0.8 + 0.22 * shown)
         values = size * drawn["scales"].reshape(-1, model.rank)
-        draw_intervals(styled(figure.add_subplot()), [f"{k + 1}" for k in range(shown)], list(values.T[:shown]))
-        figure.axes[0].set_xlabel("root mean square contribution to a rating", fontsize=NORMAL, color=INK)
+        draw_intervals(ax, [f"{k + 1}" for k in range(shown)], list(values.T[:shown]))
+        labelled(ax, x="root mean square contribution to a rating")
         report.figure(finish(figure), "Singular values: median, 50 % and 90 % interval.")
     end(report, drawn, statistics(model), run)
     report.write(path)

@@ -9,14 +9,13 @@ from sklearn.metrics import average_precision_score, precision_recall_curve, roc
 from geodax.app.mlp.importance import Dependence
 from geodax.app.report.drawing import (
     NARROW,
-    NORMAL,
     SMALL,
-    WIDTH,
     as_dates,
     finish,
     grid,
+    labelled,
     logarithmic,
-    new_figure,
+    panel,
     say,
     short,
     styled,
@@ -37,8 +36,7 @@ def calibration_figure(ranks: np.ndarray, weights: np.ndarray | None = None) -> 
 
     Ranks are predictive probabilities of at most the observed value.
     """
-    figure = new_figure(NARROW, 3.4)
-    ax = styled(figure.add_subplot())
+    figure, ax = panel(3.4, NARROW)
     levels = np.linspace(0, 1, 101)
     w = relative_weights("calibration_figure", weights, len(ranks))
     shares = np.mean(w[:, None] * (ranks[:, None] <= levels[None]), axis=0)
@@ -47,8 +45,7 @@ def calibration_figure(ranks: np.ndarray, weights: np.ndarray | None = None) -> 
     ax.fill_between(levels, *band, color=INK, alpha=0.15, linewidth=0)
     ax.plot([0, 1], [0, 1], ":", color=INK, linewidth=0.9)
     ax.plot(levels, shares, color=SERIES[0], linewidth=1.4)
-    ax.set_xlabel("level of the quantile", fontsize=NORMAL, color=INK)
-    ax.set_ylabel("fraction of rows below it", fontsize=NORMAL, color=INK)
+    labelled(ax, x="level of the quantile", y="fraction of rows below it")
     return finish(figure)
 
 
@@ -63,24 +60,18 @@ def curves_figure(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], weights: 
         area = average_precision_score(is_in, p, sample_weight=weights)
         right.plot(recall, precision, drawstyle="steps-post", label=f"{short(label, 24)}: {area:.3f}", **style)
     left.plot([0, 1], [0, 1], ":", color=INK, linewidth=0.9)
-    left.set_xlabel("false positive rate", fontsize=NORMAL, color=INK)
-    left.set_ylabel("true positive rate (recall)", fontsize=NORMAL, color=INK)
-    left.legend(frameon=False, fontsize=SMALL, labelcolor=INK, loc="lower right")
-    right.set_xlabel("recall", fontsize=NORMAL, color=INK)
-    right.set_ylabel("precision", fontsize=NORMAL, color=INK)
+    labelled(left, x="false positive rate", y="true positive rate (recall)")
+    left.legend(frameon=False, fontsize=SMALL, loc="lower right")
+    labelled(right, x="recall", y="precision")
     right.set_ylim(0, 1.03)
-    right.legend(
-        frameon=False, fontsize=SMALL, labelcolor=INK, loc="lower left", title="average precision", title_fontsize=SMALL
-    )
-    right.get_legend().get_title().set_color(INK)
+    right.legend(frameon=False, fontsize=SMALL, loc="lower left", title="average precision", title_fontsize=SMALL)
     return finish(figure)
 
 
 def importance_figure(scores: Mapping[str, Score], quantity: str) -> Figure:
     """Plot importances by input with 90 % intervals, the largest first."""
     shown = list(scores.items())[:_MOST_BARS]
-    figure = new_figure(WIDTH, 0.75 + 0.24 * len(shown))
-    ax = styled(figure.add_subplot())
+    figure, ax = panel(0.75 + 0.24 * len(shown))
     places = np.arange(len(shown))
     values = np.array([score.value for _, score in shown])
     half = 1.645 * np.nan_to_num([score.error for _, score in shown])
@@ -90,7 +81,7 @@ def importance_figure(scores: Mapping[str, Score], quantity: str) -> Figure:
     ax.set_yticks(places, [short(name) for name, _ in shown], parse_math=False)
     ax.set_ylim(len(shown) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
-    ax.set_xlabel(quantity, fontsize=NORMAL, color=INK)
+    labelled(ax, x=quantity)
     return finish(figure)
 
 
@@ -126,8 +117,8 @@ def dependence_figure(
             ax.set_xlim(-0.5, len(at) - 0.5)
         if part.is_date:
             as_dates(ax)
-        ax.set_title(short(part.name, 40), fontsize=NORMAL, color=INK, loc="left")
-        ax.set_ylabel(short(quantity, 24), fontsize=SMALL, color=INK)
+        labelled(ax, title=short(part.name, 40))
+        labelled(ax, y=short(quantity, 24), size=SMALL)
     margin = 0.04 * (highest - lowest) or 1.0
     for ax in axes:
         if is_log:
@@ -136,7 +127,7 @@ def dependence_figure(
         else:
             ax.set_ylim(lowest - margin, highest + margin)
     if len(classes) > 1:
-        axes[0].legend(frameon=False, fontsize=SMALL, labelcolor=INK)
+        axes[0].legend(frameon=False, fontsize=SMALL)
     if not parts:
         say(styled(figure.add_subplot()), "no inputs")
     return finish(figure)

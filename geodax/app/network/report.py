@@ -21,7 +21,9 @@ from geodax.app.report.drawing import (
     as_dates,
     draw_intervals,
     finish,
+    labelled,
     new_figure,
+    panel,
     short,
     styled,
 )
@@ -94,8 +96,7 @@ def write_eigenmodel(model: Eigenmodel, data: Adjacency, run: RunFacts, path: Pa
     vectors = model.draws(None).vectors
     for k in range(vectors.shape[-1]):
         largest = np.argsort(-np.abs(np.median(vectors[..., k], axis=0)))[:_MOST_NODES]
-        figure = new_figure(WIDTH, 0.6 + 0.17 * len(largest))
-        ax = styled(figure.add_subplot())
+        figure, ax = panel(0.6 + 0.17 * len(largest))
         draw_intervals(ax, [short(data.names[i]) for i in largest], [np.asarray(vectors[:, i, k]) for i in largest])
         report.figure(finish(figure), f"Entries of eigenvector {k + 1}: the {len(largest)} largest of {n} nodes.")
     report.section("Probabilities" if model.link != "log" else "Rates")
@@ -195,12 +196,11 @@ def write_network(
     _write_held_out_counts(report, data, model)
     probabilities = model.state_probabilities_
     report.section("States over time")
-    figure = new_figure(WIDTH, 2.2)
-    ax = styled(figure.add_subplot())
+    figure, ax = panel(2.2)
     labels = [f"state {k + 1}" for k in range(model.n_states)]
     ends = np.append(data.starts, data.starts[-1] + data.width)
     ax.stackplot(ends, np.vstack([probabilities, probabilities[-1:]]).T, labels=labels, step="post", colors=SERIES)
-    ax.set_xlabel("time", fontsize=NORMAL, color=INK)
+    labelled(ax, x="time")
     if data.is_date:
         as_dates(ax)
     figure.legend(loc="outside upper center", ncols=model.n_states, frameon=False)

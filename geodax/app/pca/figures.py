@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -15,14 +16,15 @@ from matplotlib.ticker import MaxNLocator
 from geodax.app.pca.number import Evidence
 from geodax.app.report.drawing import (
     MARKERS,
-    NORMAL,
     SMALL,
     WIDTH,
     draw_intervals,
     finish,
+    labelled,
     legend,
     logarithmic,
     new_figure,
+    panel,
     short,
     styled,
 )
@@ -60,11 +62,11 @@ def scale_figure(
     limits = np.median(limit[:, :40], axis=0)
     dotted = left.vlines(limits, edges[:-1], edges[1:], color=SERIES[3], linewidth=1.4, linestyle="--")
     left.set_xlim(left=0)
-    left.set_xlabel("standard deviation of the scores", fontsize=9, color=INK)
+    labelled(left, x="standard deviation of the scores")
     draw_intervals(right, labels, [100 * values for values in share.T[:40]], colour=SERIES[2])
     right.tick_params(axis="y", labelleft=False)  # beside each other; a phone shows them
     right.set_xlim(left=0)
-    right.set_xlabel("fraction of the total variance, in\u00a0%", fontsize=9, color=INK)
+    labelled(right, x="fraction of the total variance, in\u00a0%")
     legend(figure, [line, dotted], ["noise (band: 90 % interval)", "limit of detection"], 2, "left")
     return finish(figure)
 
@@ -100,11 +102,11 @@ def angle_figure(
             fontsize=8,
             color=SERIES[1],
         )
-    left.set_xlabel("largest angle to the mean subspace (degrees)", fontsize=9, color=INK)
+    labelled(left, x="largest angle to the mean subspace (degrees)")
     labels = [f"component {j + 1}" for j in range(min(p, 30))]
     draw_intervals(right, labels, list(component.T[:30]), colour=SERIES[2])
     right.set_xlim(left=0)
-    right.set_xlabel("angle to its mean direction (degrees)", fontsize=9, color=INK)
+    labelled(right, x="angle to its mean direction (degrees)")
     return finish(figure)
 
 
@@ -118,8 +120,7 @@ def loading_map(
     num_rows, p = median.shape
     cell_height, cell_width = 0.21, min(1.0, 6.4 / p)
     width = min(WIDTH, 2.4 + cell_width * p)
-    figure = new_figure(width, 0.55 + cell_height * num_rows)
-    ax = styled(figure.add_subplot())
+    figure, ax = panel(0.55 + cell_height * num_rows, width)
     largest = max(float(np.abs(median).max()), 1e-12)
     for i, j in np.ndindex(num_rows, p):
         value = float(median[i, j])
@@ -136,7 +137,7 @@ def loading_map(
     step = math.ceil(p / 20)
     ax.set_xticks(range(0, p, step), [str(j + 1) for j in range(0, p, step)])
     ax.xaxis.tick_top()
-    ax.set_xlabel("component", fontsize=9, color=INK)
+    labelled(ax, x="component")
     ax.xaxis.set_label_position("top")
     ax.tick_params(length=0)
     for spine in ax.spines.values():
@@ -159,7 +160,7 @@ def loading_intervals(
         samples = [loadings[:, i, j] for i in order.tolist()]
         draw_intervals(ax, [str(names[i]) for i in order.tolist()], samples, colour=SERIES[j % len(SERIES)])
         ax.axvline(0, color=INK, linewidth=0.8)
-        ax.set_title(f"component {j + 1}", fontsize=9, color=INK, loc="left")
+        labelled(ax, title=f"component {j + 1}")
     return finish(figure)
 
 
@@ -179,44 +180,34 @@ def score_figure(
     outlined = np.zeros(len(mean), bool)
     spaced = np.linspace(0, len(mean) - 1, min(MOST_ELLIPSES, len(mean))).round().astype(int)
     outlined[np.argsort(mean[:, 0], kind="stable")[spaced]] = True
-    labels = list(range(max(len(group_names), 1)))
+    groups = [(label, group == label) for label in range(max(len(group_names), 1))]
     if not pairs:
         ax = styled(figure.add_subplot())
         place = np.argsort(np.argsort(mean[:, 0], kind="stable"), kind="stable")
-        for label in labels:
-            own = group == label
-            colour, marker = SERIES[label % len(SERIES)], MARKERS[label % len(MARKERS)]
+        for label, own in groups:
+            points = _points(label)
             half = _Z90 * np.sqrt(np.maximum(covariance[own, 0, 0], 0))
             bars = [[(x, y - h), (x, y + h)] for x, y, h in zip(place[own], mean[own, 0], half, strict=True)]
-            ax.add_collection(LineCollection(bars, colors=colour, linewidths=0.8, alpha=0.5))
-            ax.plot(place[own], mean[own, 0], marker, color=colour, markersize=3, linestyle="none")
+            ax.add_collection(LineCollection(bars, colors=points["color"], linewidths=0.8, alpha=0.5))
+            ax.plot(place[own], mean[own, 0], markersize=3, **points)
         ax.autoscale_view()
         ax.set_xticks([])
-        ax.set_xlabel("rows, ordered by score", fontsize=9, color=INK)
-        ax.set_ylabel("score on component 1", fontsize=9, color=INK)
+        labelled(ax, x="rows, ordered by score", y="score on component 1")
     for number, (a, b) in enumerate(pairs):
         ax = styled(figure.add_subplot(1, max(len(pairs), 1), number + 1))
-        for label in labels:
-            own = group == label
-            colour, marker = SERIES[label % len(SERIES)], MARKERS[label % len(MARKERS)]
-            some = own & outlined
+        for label, own in groups:
+            points, some = _points(label), own & outlined
             outlines = _ellipses(mean[some][:, [a, b]], covariance[some][:, [a, b]][:, :, [a, b]])
-            ax.add_collection(LineCollection(list(outlines), colors=colour, linewidths=0.7, alpha=0.5))
-            ax.plot(mean[own, a], mean[own, b], marker, color=colour, markersize=3, linestyle="none", alpha=0.9)
+            ax.add_collection(LineCollection(list(outlines), colors=points["color"], linewidths=0.7, alpha=0.5))
+            ax.plot(mean[own, a], mean[own, b], markersize=3, alpha=0.9, **points)
         ax.autoscale_view()
         ax.axhline(0, color=INK, linewidth=0.5, alpha=0.4)
         ax.axvline(0, color=INK, linewidth=0.5, alpha=0.4)
         if len(pairs) == 1:
             ax.set_aspect("equal", adjustable="datalim")
-        ax.set_xlabel(f"score on component {a + 1}", fontsize=9, color=INK)
-        ax.set_ylabel(f"score on component {b + 1}", fontsize=9, color=INK)
+        labelled(ax, x=f"score on component {a + 1}", y=f"score on component {b + 1}")
     if group_names:
-        handles = [
-            figure.axes[0].plot(
-                [], [], MARKERS[i % len(MARKERS)], color=SERIES[i % len(SERIES)], linestyle="none", markersize=5
-            )[0]
-            for i in range(len(group_names))
-        ]
+        handles = [figure.axes[0].plot([], [], markersize=5, **_points(i))[0] for i in range(len(group_names))]
         legend(figure, handles, [short(name, 22) for name in group_names], min(4, len(group_names)), "left")
     return finish(figure)
 
@@ -237,11 +228,10 @@ def noise_figure(
     noise: Float[np.ndarray, "some n"], names: Sequence[str], label: str = "standard deviation of the noise"
 ) -> Figure:
     """Plot draws of the noise of each shown column."""
-    figure = new_figure(WIDTH, 0.9 + 0.22 * len(names))
-    ax = styled(figure.add_subplot())
+    figure, ax = panel(0.9 + 0.22 * len(names))
     draw_intervals(ax, names, list(noise.T))
     ax.set_xlim(left=0)
-    ax.set_xlabel(label, fontsize=NORMAL, color=INK)
+    labelled(ax, x=label)
     return finish(figure)
 
 
@@ -259,12 +249,9 @@ def biplot(
     length = np.linalg.norm(mean, axis=1)
     chosen = np.argsort(-length, kind="stable")[:MOST_ARROWS]
     factor = 0.95 * float(np.quantile(np.linalg.norm(scores, axis=1), 0.97)) / max(float(length.max()), 1e-12)
-    figure = new_figure(WIDTH, 5.6)
-    ax = styled(figure.add_subplot())
+    figure, ax = panel(5.6)
     for label in np.unique(group):
-        own, colour = group == label, SERIES[int(label) % len(SERIES)]
-        marker = MARKERS[int(label) % len(MARKERS)]
-        ax.plot(*scores[own].T, marker, color=colour, markersize=3, linestyle="none", alpha=0.35)
+        ax.plot(*scores[group == label].T, markersize=3, alpha=0.35, **_points(label))
     centred = loadings[:, chosen] - mean[chosen]
     covariance = np.einsum("dni,dnj->nij", centred, centred) / len(centred)
     outlines = _ellipses(factor * mean[chosen], factor**2 * covariance)
@@ -282,9 +269,12 @@ def biplot(
         ax.text(x, y, short(str(names[i]), 22), ha=align, va="center", fontsize=SMALL, color=INK, fontweight="bold")
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.12)
-    ax.set_xlabel("score on component 1", fontsize=NORMAL, color=INK)
-    ax.set_ylabel("score on component 2", fontsize=NORMAL, color=INK)
+    labelled(ax, x="score on component 1", y="score on component 2")
     return finish(figure)
+
+
+def _points(label: int) -> dict[str, Any]:
+    return {"marker": MARKERS[label % len(MARKERS)], "color": SERIES[label % len(SERIES)], "linestyle": "none"}
 
 
 def _ellipses(
@@ -322,9 +312,8 @@ def _draw_held_out(ax: Axes, held_out: HeldOutCells, p: int) -> None:
     ax.plot([held_out.chosen], [values[held_out.chosen]], marker="o", linestyle="none", **ring)
     _mark_fit(ax, float(p))
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    ax.set_xlabel("number of components", fontsize=NORMAL, color=INK)
-    ax.set_title("variance of held-out cells predicted, in %", fontsize=NORMAL, color=INK, loc="left")
-    ax.legend(frameon=False, fontsize=SMALL, labelcolor=INK, loc="lower right")
+    labelled(ax, x="number of components", title="variance of held-out cells predicted, in %")
+    ax.legend(frameon=False, fontsize=SMALL, loc="lower right")
 
 
 def _draw_eigenvalues(ax: Axes, observed: np.ndarray, replicated: np.ndarray | None, p: int) -> None:
@@ -339,9 +328,8 @@ def _draw_eigenvalues(ax: Axes, observed: np.ndarray, replicated: np.ndarray | N
     logarithmic(ax, "y")
     _mark_fit(ax, p + 0.5, "components of this fit")
     ax.set_xticks(range(1, shown + 1, max(1, shown // 8)))
-    ax.set_xlabel("component", fontsize=NORMAL, color=INK)
-    ax.set_title("eigenvalue of the covariance (logarithmic)", fontsize=NORMAL, color=INK, loc="left")
-    ax.legend(frameon=False, fontsize=SMALL, labelcolor=INK)
+    labelled(ax, x="component", title="eigenvalue of the covariance (logarithmic)")
+    ax.legend(frameon=False, fontsize=SMALL)
 
 
 def _mark_fit(ax: Axes, place: float, label: str = "this fit") -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from geodax.app.report.drawing import NARROW, NORMAL, SMALL, finish, new_figure, say, styled
+from geodax.app.report.drawing import NARROW, SMALL, finish, labelled, new_figure, say, styled
 from geodax.app.report.page import INK, SERIES
 from geodax.predict.scores import Reliability
 
@@ -30,15 +30,12 @@ def reliability_plot(bins: Reliability) -> Figure:
     upper.vlines(confidence, centre - half, centre + half, color=SERIES[0], linewidth=1.2)
     upper.plot(confidence, accuracy, "o", color=SERIES[0], markersize=4.2)
     gap = float((shares * np.abs(accuracy - confidence)).sum())
-    upper.set_title(
-        f"expected calibration error {gap:.3f} in {len(bins.counts)} bins", fontsize=NORMAL, color=INK, loc="left"
-    )
-    upper.set_ylabel("accuracy", fontsize=NORMAL, color=INK)
+    labelled(upper, y="accuracy", title=f"expected calibration error {gap:.3f} in {len(bins.counts)} bins")
     upper.set_ylim(0, 1.02)
     upper.tick_params(labelbottom=False)
     lower.bar(bins.edges[:-1], bins.shares, np.diff(bins.edges), align="edge", color=SERIES[0], alpha=0.55)
-    lower.set_ylabel("fraction", fontsize=SMALL, color=INK)
-    lower.set_xlabel("confidence", fontsize=NORMAL, color=INK)
+    labelled(lower, y="fraction", size=SMALL)
+    labelled(lower, x="confidence")
     first = float(bins.edges[:-1][is_used].min())
     lower.set_xlim(max(0.0, first - 0.02), 1.01)
     return finish(figure)

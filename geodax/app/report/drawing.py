@@ -49,6 +49,12 @@ def new_figure(width: float = WIDTH, height: float = 3.0) -> Figure:
     return figure
 
 
+def panel(height: float, width: float = WIDTH) -> tuple[Figure, Any]:
+    """Make a figure of one panel, in inches; return the figure and its axes."""
+    figure = new_figure(width, height)
+    return figure, styled(figure.add_subplot())
+
+
 class _Numbers(ScalarFormatter):
     """Numbers of axes as people write them: commas in five digits and more, without offsets and powers of ten."""
 
@@ -149,6 +155,16 @@ def narrowed(figure: Figure) -> Figure:
     for ax in figure.axes:
         ax.set_xlabel(textwrap.fill(ax.get_xlabel(), _NARROW_LABEL))
     return finish(figure)
+
+
+def labelled(ax: Any, *, x: str = "", y: str = "", title: str = "", size: float = NORMAL) -> None:
+    """Name the axes, and write a title on the left."""
+    if x:
+        ax.set_xlabel(x, fontsize=size)
+    if y:
+        ax.set_ylabel(y, fontsize=size)
+    if title:
+        ax.set_title(title, fontsize=size, loc="left")
 
 
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], ncols: int, side: str = "right") -> None:

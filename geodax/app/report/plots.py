@@ -22,18 +22,16 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from geodax.app.report.drawing import (
-    NORMAL,
     SMALL,
-    WIDTH,
     chain_legend,
     draw_intervals,
     finish,
     grid,
+    labelled,
     logarithmic,
-    new_figure,
+    panel,
     say,
     short,
-    styled,
 )
 from geodax.app.report.page import INK, SERIES
 from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess
@@ -61,7 +59,7 @@ def trace_plot(draws: Mapping[str, np.ndarray], *, is_divergent: np.ndarray | No
         if is_divergent is not None and is_divergent.any():
             where = np.unique(np.nonzero(is_divergent)[1])[:500] + 1
             ax.plot(where, np.full(len(where), 0.02), "|", transform=ax.get_xaxis_transform(), color=INK, markersize=6)
-        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
+        labelled(ax, title=short(name, 46))
         ax.margins(x=0.01)
     return _with_chains(figure, axes, "draw", len(panels[0][1]) if panels else 0)
 
@@ -78,7 +76,7 @@ def rank_plot(draws: Mapping[str, np.ndarray]) -> Figure:
     figure, axes = grid(len(panels), height=1.45)
     labels = ""
     for ax, (name, values) in zip(axes, panels, strict=True):
-        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
+        labelled(ax, title=short(name, 46))
         if values.shape[0] == 1 and values.shape[1] >= 2:
             half = values.shape[1] // 2
             values = np.concatenate([values[:, :half], values[:, -half:]])
@@ -109,7 +107,7 @@ def rank_plot(draws: Mapping[str, np.ndarray]) -> Figure:
 
 def _with_chains(figure: Figure, axes: list[Any], label: str, number: int, word: str = "chain") -> Figure:
     for ax in axes[-2:]:
-        ax.set_xlabel(label, fontsize=SMALL, color=INK)
+        labelled(ax, x=label, size=SMALL)
     if axes:
         chain_legend(figure, number, word)
     return finish(figure)
@@ -118,10 +116,9 @@ def _with_chains(figure: Figure, axes: list[Any], label: str, number: int, word:
 def interval_plot(draws: Mapping[str, np.ndarray]) -> Figure:
     """Plot median, 50 % and 90 % interval of the first scalars of arrays (chain, draw, ...), one per row."""
     rows = _scalars(draws, _MOST_ROWS)
-    figure = new_figure(WIDTH, 0.9 + 0.26 * len(rows))
-    ax = styled(figure.add_subplot())
+    figure, ax = panel(0.9 + 0.26 * len(rows))
     draw_intervals(ax, [name for name, _ in rows], [values.ravel() for _, values in rows])
-    ax.set_xlabel("value", fontsize=NORMAL, color=INK)
+    labelled(ax, x="value")
     return finish(figure)
 
 
@@ -130,14 +127,12 @@ def predicted_figure(
 ) -> Figure:
     """Plot observed values y against predicted means or medians, with lower and upper ends of intervals."""
     low, high = interval
-    figure = new_figure(WIDTH, 3.9)
-    ax = styled(figure.add_subplot())
+    figure, ax = panel(3.9)
     ax.vlines(centre, low, high, color=SERIES[0], alpha=0.25, linewidth=0.8)
     ax.plot(centre, y, ".", color=SERIES[0], markersize=5, markeredgewidth=0)
     ends = [min(centre.min(), y.min()), max(centre.max(), y.max())]
     ax.plot(ends, ends, ":", color=INK, linewidth=0.9)
-    ax.set_xlabel(f"predicted {short(target)}", fontsize=NORMAL, color=INK)
-    ax.set_ylabel(f"observed {short(target)}", fontsize=NORMAL, color=INK)
+    labelled(ax, x=f"predicted {short(target)}", y=f"observed {short(target)}")
     if is_log:
         logarithmic(ax, "xy")
     return finish(figure)
@@ -149,8 +144,7 @@ def energy_plot(energy: np.ndarray) -> Figure:
     If the changes are much narrower than the energies, momentum refreshment is too weak to explore the tails
     (Betancourt 2016).
     """
-    figure = new_figure(WIDTH, 2.4)
-    ax = styled(figure.add_subplot())
+    figure, ax = panel(2.4)
     energy = np.asarray(energy, dtype=np.float64)
     centred = energy - energy.mean(axis=1, keepdims=True)
     changes = np.diff(energy, axis=1)
@@ -168,14 +162,11 @@ def energy_plot(energy: np.ndarray) -> Figure:
     fractions = e_bfmi(energy)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel(
-        f"energy (smallest E-BFMI of a chain: {np.nanmin(fractions):.2f}; should be at least 0.3)"
-        if np.isfinite(fractions).any()
-        else "energy",
-        fontsize=NORMAL,
-        color=INK,
-    )
-    ax.legend(frameon=False, fontsize=SMALL, labelcolor=INK)
+    words = "energy"
+    if np.isfinite(fractions).any():
+        words += f" (smallest E-BFMI of a chain: {np.nanmin(fractions):.2f}; should be at least 0.3)"
+    labelled(ax, x=words)
+    ax.legend(frameon=False, fontsize=SMALL)
     return finish(figure)
 
 

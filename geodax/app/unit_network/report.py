@@ -8,18 +8,7 @@ import numpy as np
 
 from geodax.app.family import posterior_arrays
 from geodax.app.report import plots
-from geodax.app.report.drawing import (
-    NORMAL,
-    SERIES,
-    SMALL,
-    WIDTH,
-    draw_intervals,
-    finish,
-    grid,
-    new_figure,
-    short,
-    styled,
-)
+from geodax.app.report.drawing import SERIES, SMALL, draw_intervals, finish, grid, labelled, panel, short
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of
 from geodax.app.report.page import INK
@@ -163,22 +152,20 @@ def _write_units(report: Report, model: UnitNetworkRegressor, x: np.ndarray, inp
         figure, axes = grid(shown, height=0.7 + 0.2 * len(names))
         for h, ax in enumerate(axes):
             draw_intervals(ax, names, list(values[:, h, : len(names)].T))
-            ax.set_title(f"unit {h + 1}", fontsize=NORMAL, color=INK, loc="left")
+            labelled(ax, title=f"unit {h + 1}")
         report.figure(finish(figure), "Weights into each unit (and its bias): median, 50 % and 90 % interval.")
 
 
 def _curve(model: UnitNetworkRegressor, x: np.ndarray, y: np.ndarray, name: str, target: str) -> Any:
     places = np.linspace(x.min(), x.max(), 3 * _NUM_PLACES)[:, None]
-    figure = new_figure(WIDTH, 3.6)
-    ax = styled(figure.add_subplot())
+    figure, ax = panel(3.6)
     shown = _shown(len(y))
     ax.plot(x[shown, 0], y[shown], ".", color=INK, markersize=5, alpha=0.65, markeredgewidth=0)
     for draws, alpha in ((model.sample_y(places), 0.18), (model.predict_draws(places), 0.4)):
         low, high = np.quantile(draws, [0.05, 0.95], axis=0)
         ax.fill_between(places[:, 0], low, high, color=SERIES[0], alpha=alpha, linewidth=0)
     ax.plot(places[:, 0], model.predict(places), color=SERIES[0], linewidth=1.4)
-    ax.set_xlabel(short(name), fontsize=NORMAL, color=INK)
-    ax.set_ylabel(short(target), fontsize=NORMAL, color=INK)
+    labelled(ax, x=short(name), y=short(target))
     return finish(figure)
 
 
@@ -197,12 +184,12 @@ def _effects(model: UnitNetworkRegressor, x: np.ndarray, inputs: Sequence[str], 
         ax.plot(places, draws.mean(axis=0), color=SERIES[0], linewidth=1.3)
         marks = np.quantile(x[:, j], np.linspace(0.02, 0.98, 13))
         ax.plot(marks, np.full(13, 0.03), "|", transform=ax.get_xaxis_transform(), color=INK, markersize=5)
-        ax.set_xlabel(short(inputs[j]), fontsize=SMALL, color=INK)
+        labelled(ax, x=short(inputs[j]), size=SMALL)
     lows, highs = zip(*(ax.get_ylim() for ax in axes), strict=True)
     for ax in axes:
         ax.set_ylim(min(lows), max(highs))
     for ax in axes[::2]:
-        ax.set_ylabel(short(target, 16), fontsize=SMALL, color=INK)
+        labelled(ax, y=short(target, 16), size=SMALL)
     return finish(figure)
 
 
