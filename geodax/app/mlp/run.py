@@ -15,7 +15,7 @@ from geodax.app.mlp.labelled import LabelledTable, load_labelled
 from geodax.app.mlp.mixing import about_ensemble, judged_by_predictions
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.mlp.results import each_target, results
-from geodax.app.run_folder.files import number_text, write_rows
+from geodax.app.run_folder.files import number_text, write_numbered
 from geodax.app.tables.assembly import about_missing
 from geodax.app.tables.codes import better_likelihood
 from geodax.app.tables.dialect import FOUND, Dialect
@@ -281,6 +281,4 @@ def _write(
     words = [[prefix + word for word in part[0]] for prefix, part in zip(prefixes, parts, strict=True)]
     named = apart(targets, ["row", *(word for each in words for word in each)])
     own = [word for name, each in zip(named, words, strict=True) for word in (name, *each)]
-    columns = [*text.values(), *(values for _, each in parts for values in each)]
-    rows = zip(range(1, len(table.values) + 1), *columns, strict=True)
-    write_rows(path, ["row", *apart(text, ["row", *own]), *own], rows)
+    write_numbered(path, text, own, [values for _, each in parts for values in each])

@@ -9,10 +9,9 @@ import numpy as np
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.pca import number
 from geodax.app.pca.diagnosis import diagnose
-from geodax.app.run_folder.files import RunFolderError, write_rows
+from geodax.app.run_folder.files import RunFolderError, write_numbered
 from geodax.app.tables.codes import codes
 from geodax.app.tables.dialect import FOUND, Dialect
-from geodax.app.tables.names import apart
 from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
 from geodax.data.errors import listed
 from geodax.diagnostics.findings import Finding
@@ -94,33 +93,26 @@ class PCARun(AbstractRunKind):
 
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Write scores with intervals and predictive log densities of new rows; missing cells are imputed."""
-        fitted = data
-        names = fitted.names
         read = read_table(
             file,
-            text=lambda there: [name for name in fitted.text if name in there],
-            needed=if_all_there(names),
+            text=lambda there: [name for name in data.text if name in there],
+            needed=if_all_there(data.names),
             keep_constant=True,
-            of_fit=names,
+            of_fit=data.names,
             **dialect.options(),
         )
-        table = match_columns(read, fitted.names)
+        table = match_columns(read, data.names)
         mean, log_density = model.transform(table.values), model.score_samples(table.values)
         low, high = model.score_quantiles(table.values)
         heading: list[str] = []
         for j in range(mean.shape[-1]):
             heading += [f"score_{j + 1}", f"score_{j + 1}_5%", f"score_{j + 1}_95%"]
-        is_missing = np.isnan(table.values)
-        has_missing = bool(is_missing.any())
         heading.append("log_predictive_density")
-        filled = model.fill(table.values) if has_missing else table.values
-        if has_missing:
-            heading += [f"{name}_filled" for name in fitted.names]
-        heading = ["row", *apart(table.text, ["row", *heading]), *heading]
-        scores = np.stack([mean, low, high], axis=-1).reshape(len(mean), -1)
-        cells = np.column_stack([scores, log_density, *[filled] * has_missing])
-        labels = zip(range(1, len(cells) + 1), *table.text.values(), strict=True)
-        write_rows(path, heading, ((*label, *values) for label, values in zip(labels, cells, strict=True)))
+        columns = [*np.stack([mean, low, high], axis=-1).reshape(len(mean), -1).T, log_density]
+        if np.isnan(table.values).any():
+            heading += [f"{name}_filled" for name in data.names]
+            columns += [*model.fill(table.values).T]
+        write_numbered(path, table.text, heading, columns)
         return table.notes
 
 

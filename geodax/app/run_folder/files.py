@@ -19,6 +19,7 @@ import numpy as np
 from geodax._files import open_own, replaced
 from geodax._version import __version__
 from geodax.app.tables.dialect import Dialect, RunDialect
+from geodax.app.tables.names import apart
 from geodax.app.tables.numpy_files import check_arrays
 from geodax.app.tables.read import Table
 from geodax.app.tables.text_files import LARGEST_UNPACKED, STANDARD_INPUT, read_standard_input
@@ -278,6 +279,14 @@ def write_rows(path: Path, heading: Sequence[str], rows: Iterable[Iterable[Any]]
         writer = csv.writer(handle)
         writer.writerow(heading)
         writer.writerows([cell if isinstance(cell, str) else number_text(cell) for cell in row] for row in rows)
+
+
+def write_numbered(
+    path: Path, texts: Mapping[str, Sequence[str]], heading: Sequence[str], columns: Sequence[np.ndarray]
+) -> None:
+    """Write numbered rows as CSV: the texts of the rows by column, and columns of predictions."""
+    rows = zip(range(1, len(columns[0]) + 1), *texts.values(), *columns, strict=True)
+    write_rows(path, ["row", *apart(texts, ["row", *heading]), *heading], rows)
 
 
 @contextlib.contextmanager

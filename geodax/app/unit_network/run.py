@@ -10,7 +10,7 @@ import numpy as np
 from geodax._normal import Normal
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.report.parts import RunFacts, misfits
-from geodax.app.run_folder.files import write_rows
+from geodax.app.run_folder.files import write_numbered
 from geodax.app.tables.assembly import OnMissing, about_missing, missing_counts
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
@@ -86,17 +86,14 @@ class UnitNetworkRun(AbstractRunKind):
         function = np.quantile(draws, [0.05, 0.95], axis=0)
         noise = model.target_spread_ * np.asarray(model.draws().noise)[:, None]
         outputs = Mixture(Normal, (draws, np.broadcast_to(noise, draws.shape))).quantiles((0.05, 0.95))
-        cells = np.stack([mean, deviation, *outputs, *function], axis=1)
+        columns = [mean, deviation, *outputs, *function]
         if has_target:
             density, is_known = np.full(len(x), np.nan), ~np.isnan(table.values[:, -1])
             if is_known.any():
                 density[is_known] = model.log_predictive(x[is_known], table.values[is_known, -1])
-            cells = np.column_stack([cells, density])
+            columns.append(density)
         heading = ["sd", "5%", "95%", "mean_5%", "mean_95%", *["log_predictive_density"] * has_target]
-        named = apart([target, *table.text], ["row", *heading])
-        labels = zip(range(1, len(x) + 1), *table.text.values(), strict=True)
-        rows = ((*label, *values) for label, values in zip(labels, cells, strict=True))
-        write_rows(path, ["row", *named[1:], named[0], *heading], rows)
+        write_numbered(path, table.text, [*apart([target], ["row", *heading]), *heading], columns)
         notes = tuple(note for note in table.notes if not isinstance(note, OnMissing))
         return (*notes, about_missing(x, missing_counts(inputs, x))) if np.isnan(x).any() else notes
 
