@@ -39,6 +39,15 @@ class Column(NamedTuple):
         return Column(self.name, None, text, READ_AS_TEXT)
 
 
+def numeric_column(name: str, values: np.ndarray, whole: np.ndarray | None) -> Column:
+    """Make a column of numbers of a typed file, or of text if one is infinite."""
+    if np.isinf(values).any():
+        row = int(np.argmax(np.isinf(values)))
+        reason = f"row {row + 1}, column {name!r}: expected a finite number, found {values[row]}"
+        return Column(name, None, tuple(map(str, values.tolist())), reason, True)
+    return Column(name, values, whole=whole)
+
+
 class Cells(NamedTuple):
     """The cells of a text column: distinct cells, the index of each cell among them, and the unit that was removed."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from geodax.app.tables.columns import Column, as_cells, read_column
+from geodax.app.tables.columns import Column, as_cells, numeric_column, read_column
 from geodax.app.tables.dates import DATES, days
 from geodax.app.tables.number_forms import number_parser
 from geodax.app.tables.numpy_files import check_size
@@ -78,7 +78,8 @@ def read_parquet(path: Path, missing: Sequence[str]) -> list[Column]:
             text = tuple(column.astype("string").fillna("").tolist())
             columns.append(Column(name, days(pd.DatetimeIndex(column)), text, form=DATES))
         elif pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
-            columns.append(_numbers(name, column.to_numpy(np.float64, na_value=np.nan), column))
+            whole = column.to_numpy() if column.dtype.kind in "iu" and not column.hasnans else None
+            columns.append(numeric_column(name, column.to_numpy(np.float64, na_value=np.nan), whole))
         else:
             text = tuple("" if hole else str(x) for x, hole in zip(column, column.isna(), strict=True))
             cells = as_cells(text).without_unit(missing)
@@ -90,14 +91,6 @@ def read_parquet(path: Path, missing: Sequence[str]) -> list[Column]:
     if not len(frame) or not columns:
         raise TableError(f"{path} is empty: expected columns of numbers")
     return columns
-
-
-def _numbers(name: str, values: np.ndarray, column) -> Column:
-    if np.isinf(values).any():
-        row = int(np.argmax(np.isinf(values)))
-        reason = f"row {row + 1}, column {name!r}: expected a finite number, found {values[row]}"
-        return Column(name, None, tuple(map(str, values.tolist())), reason, True)
-    return Column(name, values, whole=column.to_numpy() if column.dtype.kind in "iu" and not column.hasnans else None)
 
 
 def _require(library: str, extra: str, path: Path, kind: str) -> None:

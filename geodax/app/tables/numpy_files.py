@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from geodax.app.tables.columns import Column
+from geodax.app.tables.columns import Column, numeric_column
 from geodax.app.tables.number_forms import number_parser
 from geodax.app.tables.text_files import LARGEST_UNPACKED
 from geodax.data.errors import TableError, short
@@ -87,11 +87,6 @@ def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Col
             continue
         values = a.astype(np.float64)
         values[np.isin(values, holes)] = np.nan
-        if np.isinf(values).any():
-            row = int(np.flatnonzero(np.isinf(values))[0]) + 1
-            reason = f"row {row}, column {name!r}: expected a finite number, found {values[row - 1]}"
-            columns.append(Column(name, None, tuple(map(str, a.tolist())), reason, True))
-            continue
-        columns.append(Column(name, values, whole=a if a.dtype.kind in "iu" else None))
+        columns.append(numeric_column(name, values, a if a.dtype.kind in "iu" else None))
     named = any(not re.fullmatch(r"column [0-9]+", c.name) for c in columns)
     return columns, named
