@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from geodax import _checks
 from geodax.app.network.files import DOUBLE, entries_to_hold_out, in_both_directions
 from geodax.app.tables.dialect import FOUND, Dialect
-from geodax.app.tables.names import as_names, in_order
+from geodax.app.tables.names import as_names, numbered
 from geodax.app.tables.read import notes_on_reading, read_table
 from geodax.data.errors import TableError, counted
 from geodax.data.sources import load
@@ -99,14 +99,12 @@ def count_windows(
             f"count_windows: contacts last from {begin:g} to {end:g}, less than one full window of {width:g}. Choose "
             "a shorter window."
         )
-    names, index = np.unique(np.concatenate(classes), return_inverse=True)
+    names, index = numbered(np.concatenate(classes))
     if num_windows * len(names) ** 2 > _MOST_COUNTS:
         raise ValueError(
             f"count_windows: contacts last from {begin:g} to {end:g}, {num_windows:.3g} windows of {width:g} with "
             f"{len(names)} x {len(names)} counts each, more than {_MOST_COUNTS:,} in total. Choose a longer window."
         )
-    order = in_order(names.tolist())
-    names, index = names[order], np.argsort(order)[index]
     i, j = index.reshape(2, -1)
     window = _windows(times, begin, width).astype(int)
     is_kept = window < num_windows

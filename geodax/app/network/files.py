@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from geodax.app.network.graphs import EdgeList, read_graph
 from geodax.app.tables.dialect import FOUND, Dialect
-from geodax.app.tables.names import as_names, in_order, no_column
+from geodax.app.tables.names import as_names, no_column, numbered
 from geodax.app.tables.read import Table, notes_on_reading, read_table
 from geodax.data.errors import TableError, listed
 
@@ -283,9 +283,7 @@ def _from_edges(path: Path, edges: EdgeList, counts: bool) -> Adjacency:
         raise TableError(f"{path}: {'no row names two nodes' if edges.nodes is None else 'the graph has no edges'}.")
     weights = np.ones(num_edges) if edges.values is None else edges.values[is_whole]
     ends = edges.ends[is_whole].ravel()
-    names, index = np.unique(ends if edges.nodes is None else np.append(ends, edges.nodes), return_inverse=True)
-    order = in_order(names.tolist())
-    names, index = names[order], np.argsort(order)[index]
+    names, index = numbered(ends if edges.nodes is None else np.append(ends, edges.nodes))
     i, j = index[: 2 * num_edges].reshape(num_edges, 2).T
     is_loop = i == j
     i, j, weights = i[~is_loop], j[~is_loop], weights[~is_loop]

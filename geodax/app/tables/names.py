@@ -47,6 +47,13 @@ def in_order(names: Sequence[str]) -> list[int]:
     return sorted(range(len(names)), key=rank)
 
 
+def numbered(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct names in their order, as :func:`in_order`, and the index of each name among them."""
+    distinct, index = np.unique(names, return_inverse=True)
+    order = in_order(distinct.tolist())
+    return distinct[order], np.argsort(order)[index]
+
+
 def apart(names: Iterable[str], others: Iterable[str]) -> list[str]:
     """Make column names unique beside other columns: a number is appended to names that are taken, as in a table."""
     taken, found = set(others), []
