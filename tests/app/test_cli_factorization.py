@@ -10,7 +10,7 @@ import pytest
 from geodax.app import main
 from geodax.app.factorization.files import RatingTable, read_new_pairs, read_ratings
 from geodax.app.factorization.run import FactorizationRun
-from geodax.app.families import run_kind
+from geodax.app.families import RatingsOptions, run_kind
 from geodax.app.run_folder.files import load_data, save_data
 from geodax.app.tables.dialect import Dialect
 from geodax.data import TableError
@@ -120,8 +120,7 @@ def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
 
 
 def _read(path, **options):
-    asked = {"user": "", "item": "", "rating": "", "test_fraction": 0.0} | options
-    return read_ratings(path, **asked)
+    return read_ratings(path, RatingsOptions(**{"test_fraction": 0.0} | options))
 
 
 @pytest.mark.parametrize(

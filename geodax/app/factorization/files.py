@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from geodax.app.families import RatingsOptions
 from geodax.app.tables.chosen_rows import choose_held_out, times_of
 from geodax.app.tables.codes import better_likelihood
 from geodax.app.tables.dialect import FOUND, Dialect
@@ -49,17 +50,7 @@ class RatingTable:
     in_file: tuple[str, ...] = ()
 
 
-def read_ratings(
-    path: Path,
-    *,
-    user: str,
-    item: str,
-    rating: str,
-    time: str = "",
-    test_fraction: float,
-    seed: int = 0,
-    dialect: Dialect = FOUND,
-) -> RatingTable:
+def read_ratings(path: Path, options: RatingsOptions, *, seed: int = 0, dialect: Dialect = FOUND) -> RatingTable:
     """Read ratings from a file with one row per rating.
 
     An empty column name takes one with a matching name: (user, user_id, userId, customer, ...), (item, movieId,
@@ -71,9 +62,10 @@ def read_ratings(
     Raises:
         TableError: If columns cannot be found, or ratings are not numbers, too few to fit, or all the same.
     """
+    time, test_fraction = options.time, options.test_fraction
     if not 0 <= test_fraction < 1:
         raise TableError(f"--test-fraction must be at least 0 and below 1, found {test_fraction}.")
-    asked = {"user": user, "item": item, "rating": rating, "time": time}
+    asked = {"user": options.user, "item": options.item, "rating": options.rating, "time": time}
     table = read_table(
         path,
         text=lambda names: _roles(path, names, asked)[:2],
@@ -81,9 +73,10 @@ def read_ratings(
         **dialect.options(),
     )
     columns, others = _roles(path, table.file_columns, asked), table.file_columns[1:4]
-    if table.has_index and columns[0] not in (*others, user) and len(others) == 3:  # by position, beside the index
-        by_position = dict(zip(_CALLED, others, strict=True))
-        return read_ratings(path, **by_position, time=time, test_fraction=test_fraction, seed=seed, dialect=dialect)
+    is_index = table.has_index and columns[0] not in (*others, options.user)
+    if is_index and len(others) == 3:  # by position, beside the index
+        by_position = dataclasses.replace(options, **dict(zip(_CALLED, others, strict=True)))
+        return read_ratings(path, by_position, seed=seed, dialect=dialect)
     pairs, ratings = _pairs(table, columns, dialect), _ratings(path, table, columns[2])
     is_whole = np.isfinite(ratings) & (pairs != "").all(axis=1)
     count = int(is_whole.sum())

@@ -35,16 +35,7 @@ class FactorizationRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
     ) -> tuple[RatingTable, dict[str, Any]]:
-        data = read_ratings(
-            file,
-            user=options.user,
-            item=options.item,
-            rating=options.rating,
-            time=options.time,
-            test_fraction=options.test_fraction,
-            seed=seed,
-            dialect=dialect,
-        )
+        data = read_ratings(file, options, seed=seed, dialect=dialect)
         self.unfitted(options).prepare(*self.arrays(data))
         return data, {"columns": list(data.columns), "notes": list(data.notes)}
 

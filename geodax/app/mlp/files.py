@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from geodax.app.families import LabelledOptions
 from geodax.app.mlp import inputs as encoding
 from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
 from geodax.app.mlp.labelled import LabelledTable
@@ -78,69 +79,59 @@ class _Rows(NamedTuple):
 
 
 class _Inputs(NamedTuple):
-    """The inputs of the rows, with the names and the notes of a `LabelledTable`."""
+    """The inputs of the rows, as in a `LabelledTable`."""
 
-    values: np.ndarray
+    inputs: np.ndarray
     names: tuple[str, ...]
-    categories: Pairs
-    dates: Pairs
+    categories: tuple[tuple[str, str], ...]
+    dates: tuple[tuple[str, str], ...]
     days: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 def read_labelled(
     path: Path,
-    target: str | Sequence[str],
+    options: LabelledOptions,
     columns: tuple[str, ...] | None,
     *,
-    categories: tuple[str, ...] = (),
-    drop: tuple[str, ...] = (),
-    weights: str = "",
-    groups: str = "",
-    time: str = "",
     are_classes: bool,
-    test_fraction: float,
-    calibration_fraction: float = 0.0,
     seed: int = 0,
     dialect: Dialect = FOUND,
 ) -> LabelledTable:
     """Read the rows of a file that have all targets: their inputs, targets and weights, and which are held out.
 
     Several targets are numbers. Without ``columns`` all other columns that vary are inputs, except text that looks like
-    names; those in ``categories`` are, even if they look like numbers or names. Rows with equal ``groups`` are held out
-    together, with ``time`` the latest, else the seed chooses them. Raises TableError if columns cannot be found or have
-    the wrong contents.
+    names; those of ``--categories`` are, even if they look like numbers or names. Rows with equal ``--groups`` are held
+    out together, with ``--time`` the latest, else the seed chooses them. Raises TableError if columns cannot be found
+    or have the wrong contents.
     """
-    targets = tuple(dict.fromkeys([target] if isinstance(target, str) else target))
+    targets = tuple(dict.fromkeys([options.target] if isinstance(options.target, str) else options.target))
+    categories, drop = tuple(dict.fromkeys(options.categories)), tuple(options.drop)
+    weights, groups, time = options.weights, options.groups, options.time
     no_inputs = {*targets, *filter(None, (weights, groups)), *categories, *drop}
     named = None if columns is None else tuple(name for name in columns if name not in no_inputs)
-    roles = _Roles(targets, named, tuple(dict.fromkeys(categories)), drop, weights, groups, time, are_classes)
-    _check_options(path, roles, test_fraction)
+    roles = _Roles(targets, named, categories, drop, weights, groups, time, are_classes)
+    _check_options(path, roles, options.test_fraction)
     table = _read(path, roles, dialect)
     rows = _rows(path, table, roles, dialect)
     together = rows.groups if rows.times is None else rows.times
-    is_test = choose_held_out(rows.targets, together, are_classes, test_fraction, seed, are_times=bool(time))
+    is_test = choose_held_out(rows.targets, together, are_classes, options.test_fraction, seed, are_times=bool(time))
     inputs = _inputs(path, table, roles, rows.is_known, ~is_test, dialect)
     calibrates = np.zeros(0, bool)
-    if rows.times is not None and calibration_fraction > 0:
-        number = round(min(calibration_fraction, 1) * np.sum(~is_test))
+    if rows.times is not None and options.calibration_fraction > 0:
+        number = round(min(options.calibration_fraction, 1) * np.sum(~is_test))
         calibrates = whole_groups(rows.times[~is_test], max(number, 1))
     notes = (
         *inputs.notes,
         *rows.notes,
         *about_held_out(is_test, rows.groups, groups, time, inputs.days),
-        *about_copies(inputs.values, rows.targets, is_test),
+        *about_copies(inputs.inputs, rows.targets, is_test),
     )
     return LabelledTable(
-        inputs=inputs.values,
+        **inputs._asdict() | {"notes": notes},
         targets=rows.targets,
-        names=inputs.names,
         target=", ".join(targets),
         is_test=is_test,
-        notes=notes,
-        categories=tuple(inputs.categories),
-        dates=tuple(inputs.dates),
-        days=inputs.days,
         weights=rows.weights,
         several=targets if len(targets) > 1 else (),
         groups=np.zeros(0, int) if rows.groups is None else rows.groups,
@@ -254,8 +245,8 @@ def _inputs(
     return _Inputs(
         np.hstack([values, encoding.waves(days, parts, len(values)), encoding.indicators(cells, pairs, len(values))]),
         (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs)),
-        pairs,
-        parts,
+        tuple(pairs),
+        tuple(parts),
         tuple(name for name in table.days if name in days),
         tuple(notes),
     )

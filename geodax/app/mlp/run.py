@@ -54,21 +54,7 @@ class AbstractMLPRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND, seed: int = 0
     ) -> tuple[LabelledTable, dict[str, Any]]:
-        data = read_labelled(
-            file,
-            options.target,
-            columns,
-            categories=tuple(options.categories),
-            drop=tuple(options.drop),
-            weights=options.weights,
-            groups=options.groups,
-            time=options.time,
-            are_classes=self.are_classes,
-            test_fraction=options.test_fraction,
-            calibration_fraction=options.calibration_fraction,
-            seed=seed,
-            dialect=dialect,
-        )
+        data = read_labelled(file, options, columns, are_classes=self.are_classes, seed=seed, dialect=dialect)
         facts = {"halves_distances": True, "has_powers": True}
         model = self.unfitted(options, **facts)
         fitted, *_, (_, aside) = model.prepare(*self.arrays(data))
