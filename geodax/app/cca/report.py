@@ -109,7 +109,6 @@ def write_cca(model: HierarchicalCCA, data: GroupedTable, run: RunFacts, path: P
             report.figure(figure, f"Shared column {k + 1}, {title} view: entries of W in standardised units, by group.")
     if len(groups) > 1:
         _report_shrinkage(report, model, data, groups)
-    report.section("Posterior predictive checks")
     write_checks(report, cca_checks(data, model))
     end(report, identified_draws(model), posterior_arrays(model)[1], run)
     report.write(path)

@@ -11,13 +11,11 @@ from geodax.app.family import statistics
 from geodax.app.report import scored
 from geodax.app.report.drawing import draw_intervals, finish, labelled, panel
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import interval_of, rounded, with_error
+from geodax.app.report.numbers import interval_of
 from geodax.app.report.parts import RunFacts, begin, end
 from geodax.models.factorization.estimator import LowRankFactorization
-from geodax.predict import held_out
 
 _MOST_SCALES = 20
-_LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
 def write_factorization(model: LowRankFactorization, data: RatingTable, run: RunFacts, path: Path) -> None:
@@ -79,10 +77,9 @@ def _held_out(report: Report, model: LowRankFactorization, data: RatingTable) ->
             f"{int(np.sum(~is_known))} of them are of users or items without a fitted rating. Their predictions come "
             "from the prior."
         )
-    cells = []
-    for level in _LEVELS:
-        low, high = model.predict_quantiles(pairs, [(1 - level) / 2, (1 + level) / 2])
-        inside = held_out.proportion((low <= y) & (y <= high))
-        share = with_error(100 * inside.value, 100 * inside.error)
-        cells.append([f"{100 * level:.0f} %", f"{share} %", rounded(float(np.mean(high - low)), 3)])
-    report.table(cells, ["interval", "held-out ratings inside", "mean width"], "Intervals of new ratings.")
+    intervals = {p: model.predict_quantiles(pairs, [(1 - p) / 2, (1 + p) / 2]) for p in scored.LEVELS}
+    report.table(
+        scored.coverage(intervals, y),
+        ["interval", "held-out ratings inside", "mean width"],
+        "Intervals of new ratings.",
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -127,8 +127,9 @@ def read_labelled(
         *about_held_out(is_test, rows.groups, groups, time, inputs.days),
         *about_copies(inputs.inputs, rows.targets, is_test),
     )
+    kept: dict[str, Any] = inputs._asdict() | {"notes": notes}
     return LabelledTable(
-        **inputs._asdict() | {"notes": notes},
+        **kept,
         targets=rows.targets,
         target=", ".join(targets),
         is_test=is_test,

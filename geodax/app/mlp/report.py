@@ -13,7 +13,7 @@ from geodax.app.mlp.draws import identified_draws, point_estimates
 from geodax.app.mlp.importance import Importance, partial_dependence, permutation_importance
 from geodax.app.mlp.labelled import LabelledTable
 from geodax.app.mlp.results import NETWORK, Judged, Results, answer, each_target, results
-from geodax.app.report import plots
+from geodax.app.report import plots, scored
 from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded, with_error
@@ -26,7 +26,6 @@ _MOST_CLASSES_SHOWN = 20
 _MOST_CURVES = 4
 _MOST_POINTS = 600
 _MOST_DEPENDENCES = 6
-_LEVELS = (0.5, 0.8, 0.9, 0.95)
 _SHORT = {
     "gaussian": "normal noise",
     "heteroscedastic": "normal noise that depends on the inputs",
@@ -126,22 +125,17 @@ def _numbers(report: Report, model: Any, data: LabelledTable, found: Results) ->
     parts, ranks, y, weights = found.predictions, found.ranks, found.rows.targets, found.rows.weights
     assert ranks is not None
     shown = np.linspace(0, len(y) - 1, min(_MOST_POINTS, len(y))).astype(int)
-    levels = [(1 + sign * level) / 2 for level in _LEVELS for sign in (-1, 1)]
-    quantiles = model.predict_quantiles(found.rows.inputs[shown], levels).reshape(len(_LEVELS), 2, len(shown))
+    levels = [(1 + sign * level) / 2 for level in scored.LEVELS for sign in (-1, 1)]
+    quantiles = model.predict_quantiles(found.rows.inputs[shown], levels).reshape(-1, 2, len(shown))
     some = f", {len(shown)} of {len(y):,} rows" if len(shown) < len(y) else ""
     is_log = model.likelihood == "log-normal"
     centre = model.predict_quantiles(found.rows.inputs[shown], (0.5,))[0] if is_log else parts.mean[shown]
     report.figure(
-        plots.predicted_figure(centre, quantiles[_LEVELS.index(0.9)], y[shown], data.target, is_log=is_log),
+        plots.predicted_figure(centre, quantiles[scored.LEVELS.index(0.9)], y[shown], data.target, is_log=is_log),
         f"Predicted {'median' if is_log else 'mean'} against observed value, with 90 % predictive intervals{some}.",
     )
-    rows = []
-    for level, (low, high) in zip(_LEVELS, quantiles, strict=True):
-        inside = held_out.proportion(
-            (low <= y[shown]) & (y[shown] <= high), None if weights is None else weights[shown]
-        )
-        share = with_error(100 * inside.value, 100 * inside.error)
-        rows.append([f"{100 * level:.0f} %", f"{share} %", rounded(float(np.mean(high - low)), 3)])
+    intervals = dict(zip(scored.LEVELS, quantiles, strict=True))
+    rows = scored.coverage(intervals, y[shown], None if weights is None else weights[shown])
     report.table(rows, ["interval", "rows inside", "mean width"], f"Predictive intervals{some}.")
     report.figure(
         figures.calibration_figure(ranks, weights),

@@ -28,7 +28,7 @@ from geodax.app.report.drawing import (
     styled,
 )
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import interval_of, rounded, with_error
+from geodax.app.report.numbers import interval_of, rounded
 from geodax.app.report.parts import Checks, RunFacts, begin, end, write_checks
 from geodax.models.eigenmodel.estimator import Eigenmodel
 from geodax.models.network.estimator import NetworkHMM
@@ -105,7 +105,6 @@ def write_eigenmodel(model: Eigenmodel, data: Adjacency, run: RunFacts, path: Pa
     report.figure(
         _heatmaps(shown, None), "The network and its posterior mean, with nodes in the order of eigenvector 1."
     )
-    report.section("Posterior predictive checks")
     write_checks(report, eigenmodel_checks(data, model))
     end(report, draws, posterior_arrays(model)[1], run)
     report.write(path)
@@ -123,35 +122,31 @@ def eigenmodel_checks(data: Adjacency, model: Eigenmodel) -> Checks:
     return {name: (float(f(data.fitted)), f(replicates)) for name, f in checks.items()}
 
 
-def held_out_scores(data: Adjacency, model: Eigenmodel) -> list[tuple[str, str, str]]:
-    """Return scores of the held-out pairs, if any, with standard errors, of the model and of the fitted mean alone."""
+def held_out_scores(data: Adjacency, model: Eigenmodel) -> scored.Scores:
+    """Return scores of the held-out pairs, if any, of the model and of the fitted mean alone."""
     if data.is_test is None:
-        return []
+        return {}
     is_test = np.triu(data.is_test, 1)
     y, predicted = data.values[is_test], model.predict()[is_test]
     mean = float(np.nanmean(data.fitted[np.triu_indices(len(data.names), 1)]))
     distribution = stats.poisson if model.link == "log" else stats.bernoulli
     own = model.log_predictive(np.where(data.is_test, data.values, np.nan))
-
-    def row(name: str, score: Score, alone: Score) -> tuple[str, str, str]:
-        return name, with_error(score.value, score.error), with_error(alone.value, alone.error)
-
-    found = [
-        row("mean log probability", held_out.mean(own), held_out.mean(distribution.logpmf(y, mean))),
-        row(
-            "root mean squared error",
-            *(held_out.root_mean_squared_error(means, y) for means in (predicted, np.full(len(y), mean))),
-        ),
-    ]
+    logs = {"eigenmodel": own, "mean alone": distribution.logpmf(y, mean)}
+    means = {"eigenmodel": predicted, "mean alone": np.full(len(y), mean)}
+    found = {
+        "mean log probability": {name: held_out.mean(each) for name, each in logs.items()},
+        "root mean squared error": {name: held_out.root_mean_squared_error(each, y) for name, each in means.items()},
+    }
     if 0 < (y > 0).sum() < len(y):
-        found.insert(0, row("area under the ROC curve", held_out.roc_area(predicted, y > 0), _NO_ORDER))
+        areas = {"eigenmodel": held_out.roc_area(predicted, y > 0), "mean alone": _NO_ORDER}
+        found = {"area under the ROC curve": areas} | found
     return found
 
 
 def held_out_remarks(data: Adjacency, model: Eigenmodel) -> tuple[str, ...]:
     """Return one sentence about the held-out pairs, if there are any."""
     found = held_out_scores(data, model)
-    said = ", ".join(f"{name} {value} ({alone} by the mean alone)" for name, value, alone in found)
+    said = ", ".join(f"{name} {value} ({alone} by the mean alone)" for name, value, alone in scored.rows(found))
     return (f"Held-out pairs: {said}.",) * bool(found)
 
 
@@ -162,8 +157,8 @@ def _write_held_out(report: Report, data: Adjacency, model: Eigenmodel) -> None:
     report.section("Held-out pairs")
     assert data.is_test is not None
     report.table(
-        [list(row) for row in found],
-        ["score", "eigenmodel", "mean alone"],
+        scored.rows(found),
+        ["score", *scored.models(found)],
         f"Scores on {int(data.is_test.sum()) // 2} held-out pairs. The area under the ROC curve is the probability "
         "that a pair above zero has a larger prediction than one of zero.",
     )
@@ -229,7 +224,6 @@ def write_network(
             draw_intervals(ax, [short(name) for name in data.names], list(vectors[:, k, :, j].T))
             ax.set_title(f"column {j + 1}", fontsize=NORMAL)
         report.figure(finish(figure), f"Entries of W of state {k + 1}: median, 50 % and 90 % interval.")
-    report.section("Posterior predictive checks")
     counts, replicates, is_fitted = _counts_and_replicates(data, model)
     write_checks(report, _checks_of(counts, replicates, is_fitted))
     low, high = np.quantile(replicates.sum(axis=-1), [0.05, 0.95], axis=0)

@@ -7,6 +7,7 @@ from geodax.app.pca.figures import number_figure
 from geodax.app.pca.page import Page, plural
 from geodax.app.pca.quantities import PooledDraws
 from geodax.app.report.numbers import interval_of, with_interval
+from geodax.data.errors import counted
 
 _CLEAR = 0.95
 _RATIO = 1.1
@@ -154,7 +155,7 @@ def write_subspace(page: Page) -> None:
         report.text(
             "The principal angles between the subspace of a draw and the mean subspace do not depend on "
             "signs or on the order of the components. The mean subspace is spanned by the leading "
-            f"eigenvectors of the average projector. A random subspace of {p} dimension{plural(p)} "
+            f"eigenvectors of the average projector. A random subspace of {counted(p, 'dimension')} "
             f"would be {at_random:.0f}° away (median of the largest angle)."
         )
     report.figure(

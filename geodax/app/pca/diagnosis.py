@@ -1,6 +1,7 @@
 """Diagnostics of Bayesian PCA with quantities that do not depend on the signs of the components."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -110,8 +111,5 @@ def _of_columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
 
 def extreme(rows: Any, column: str) -> float:
     """The worst number of a column of a summary; NaN if there is none."""
-    values = np.array([getattr(row, column) for row in rows])
-    values = values[~np.isnan(values)]
-    if not len(values):
-        return float("nan")
-    return float(values.max() if column == "rhat" else values.min())
+    values = [value for row in rows if not math.isnan(value := getattr(row, column))]
+    return (max if column == "rhat" else min)(values, default=math.nan)

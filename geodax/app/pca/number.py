@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from geodax.app.pca import quantities
 from geodax.app.report.numbers import rounded
+from geodax.data.errors import counted
 from geodax.models.pca.held_out import HeldOutCells, held_out_cells, is_quick
 
 NUM_TABLES = 60
@@ -55,8 +56,8 @@ def choice_sentence(held_out: HeldOutCells | None) -> str:
     if not held_out.chosen:
         return "1 component chosen, although none predicts held-out cells better than the means of the columns."
     return (
-        f"{_components(held_out.chosen)} chosen, the smallest number up to {held_out.most} that predicts held-out "
-        f"cells about as well as the best ({held_out.best})."
+        f"{counted(held_out.chosen, 'component')} chosen, the smallest number up to {held_out.most} that predicts "
+        f"held-out cells about as well as the best ({held_out.best})."
     )
 
 
@@ -82,7 +83,7 @@ def sentences(found: Evidence, p: int, *, is_diagonal: bool) -> list[str]:
     decimals = int(advised > p and _percent(held_out, advised) == _percent(held_out, p))  # few percent of both
     share = f"{_percent(held_out, advised, decimals)} of the variance of held-out cells"
     where = "With equal noise in all columns, " if is_diagonal else ""
-    predicts = f"{where}{_components(advised)} predict{'s' * (advised == 1)} {share}"
+    predicts = f"{where}{counted(advised, 'component')} predict{'s' * (advised == 1)} {share}"
     if advised > p:
         said.append(f"{predicts}, {p} only {_percent(held_out, p, decimals)}: try `--n-components {advised}`.")
     elif advised == p:
@@ -109,10 +110,6 @@ def held_out_rows(held_out: HeldOutCells, p: int) -> list[list[str]]:
         ]
         for k, (value, error) in enumerate(zip(held_out.predicted, held_out.standard_error, strict=True))
     ]
-
-
-def _components(number: int) -> str:
-    return f"{number} component{'' if number == 1 else 's'}"
 
 
 def _percent(held_out: HeldOutCells, number: int, decimals: int = 0) -> str:

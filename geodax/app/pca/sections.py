@@ -19,6 +19,7 @@ from geodax.app.pca.page import Page, plural
 from geodax.app.pca.trust import write_diagnostics
 from geodax.app.report.html import Report, Severity
 from geodax.app.report.numbers import interval_of, rounded
+from geodax.data.errors import counted
 
 _MODEL = """row i:       x_i = mean + components (scale * z_i) + noise * e_i
 scores:      z_i ~ Normal(0, I_p)          errors:  e_i ~ Normal(0, I_n)
@@ -57,7 +58,7 @@ def write_report(
     n, p = draws.components.shape[1:]
     report = Report(
         f"Bayesian {'factor analysis' if draws.is_diagonal else 'principal components'} of {Path(config['file']).name}",
-        subtitle=f"{len(table)} rows, {n} columns, {p} component{plural(p)}",
+        subtitle=f"{len(table)} rows, {n} columns, {counted(p, 'component')}",
     )
     found = number.evidence(table, draws._asdict(), always="num_components" in config)
     page = Page(report, draws, table, config["columns"], config["row_labels"], config, found)
@@ -109,14 +110,14 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
         else " No cell is missing."
     )
     chains, samples = diagnosis.summary.num_chains, diagnosis.num_draws
-    run = f"The posterior sample has {chains} chain{plural(chains)} of {samples} draws"
+    run = f"The posterior sample has {counted(chains, 'chain')} of {samples} draws"
     run += f" after {config['num_warmup']} warm-up iterations each"
     run += "." if config["seconds"] is None else f", sampled in {_duration(config['seconds'])}."
     if samples < config["num_samples"]:
         run += f" The run is not finished: {config['num_samples']} draws per chain were requested."
     model = "A Bayesian factor analysis" if draws.is_diagonal else "A Bayesian principal component model"
     report.text(
-        f"{model} with {p} component{plural(p)} was fitted to {num_rows} rows "
+        f"{model} with {counted(p, 'component')} was fitted to {num_rows} rows "
         f"and {n} numeric columns, {treatment}.{cells} {run}"
     )
     limit = quantities.detection_limit(draws, page.effective_rows)

@@ -5,7 +5,7 @@ import numpy as np
 from geodax.app.pca.diagnosis import Diagnosis, extreme
 from geodax.app.report import plots
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import rounded
+from geodax.app.report.numbers import rounded, three_decimals, whole
 from geodax.diagnostics.convergence import e_bfmi
 from geodax.diagnostics.summary import Summary, SummaryRow, statistic
 
@@ -48,9 +48,9 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
             [
                 _with_ordinal(row.name),
                 *(rounded(v) for v in (row.mean, row.sd, row.quantile_5, row.quantile_50, row.quantile_95)),
-                _three_digits(row.rhat),
-                _whole(row.ess_bulk),
-                _whole(row.ess_tail),
+                three_decimals(row.rhat),
+                whole(row.ess_bulk),
+                whole(row.ess_tail),
             ]
             for row in chosen
         ],
@@ -132,20 +132,8 @@ def _by_kind(summary: Summary) -> dict[str, list[SummaryRow]]:
 
 
 def _worst_of(rows: list[SummaryRow]) -> list[str]:
-    return [
-        str(len(rows)),
-        _three_digits(extreme(rows, "rhat")),
-        _whole(extreme(rows, "ess_bulk")),
-        _whole(extreme(rows, "ess_tail")),
-    ]
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.3f}" if np.isfinite(value) else rounded(value)
-
-
-def _whole(value: float) -> str:
-    return f"{value:.0f}" if np.isfinite(value) else "–"
+    least = [whole(extreme(rows, name)) for name in ("ess_bulk", "ess_tail")]
+    return [str(len(rows)), three_decimals(extreme(rows, "rhat")), *least]
 
 
 def _with_ordinal(name: str) -> str:

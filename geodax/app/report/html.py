@@ -32,7 +32,6 @@ from geodax.diagnostics.findings import Finding
 
 Severity = Literal["fine", "note", "warning", "severe"]
 
-_WORDS = {"fine": "Fine", "note": "Note", "warning": "Warning", "severe": "Severe"}
 _SIGNS = {"fine": "✓", "note": "i", "warning": "!", "severe": "✕"}
 _ENLARGED = 1.5  # largest number of pixels of a point on the page
 
@@ -71,7 +70,7 @@ class Report:
 
     def callout(self, severity: Severity, title: str, *paragraphs: str) -> None:
         """Write a highlighted box, whose colour and sign show the severity."""
-        words = {"severity": severity, "sign": _SIGNS[severity], "word": _WORDS[severity]}
+        words = {"severity": severity, "sign": _SIGNS[severity], "word": severity.capitalize()}
         self._add("callout", title=title, paragraphs=paragraphs, **words)
 
     def warnings(self, findings: Sequence[Finding], *, fine: str = "No problem was found.") -> None:

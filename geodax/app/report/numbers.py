@@ -75,8 +75,17 @@ def with_error(value: float, error: float) -> str:
 
 def agreement(row: SummaryRow) -> tuple[str, str]:
     """Format bulk ESS and R-hat of a row of a summary; a dash for one that is undefined."""
-    ess, rhat = row.ess_bulk, row.rhat
-    return "–" if math.isnan(ess) else f"{ess:.0f}", f"{rhat:.3f}" if math.isfinite(rhat) else rounded(rhat)
+    return whole(row.ess_bulk), three_decimals(row.rhat)
+
+
+def whole(value: float) -> str:
+    """Format a number without decimals; a dash for NaN."""
+    return f"{value:.0f}" if math.isfinite(value) else "–"
+
+
+def three_decimals(value: float) -> str:
+    """Format a number with three decimals; a dash for NaN."""
+    return f"{value:.3f}" if math.isfinite(value) else rounded(value)
 
 
 def interval_of(draws: np.ndarray, unit: str = "") -> str:

@@ -63,7 +63,8 @@ def misfits(checks: Checks, advice: str) -> list[Finding]:
 
 
 def write_checks(report: Report, checks: Checks) -> None:
-    """Write a table of posterior predictive checks."""
+    """Write the section on posterior predictive checks."""
+    report.section("Posterior predictive checks")
     rows = []
     for name, (observed, drawn) in checks.items():
         below = float(np.mean(drawn < observed) + 0.5 * np.mean(drawn == observed))

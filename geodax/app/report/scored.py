@@ -5,11 +5,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from geodax.app.report.numbers import with_error
-from geodax.predict.held_out import Score
+from geodax.app.report.numbers import rounded, with_error
+from geodax.predict.held_out import Score, proportion
 
 Scores: TypeAlias = Mapping[str, Mapping[str, Score]]
 """A score for each name of a score and of a model; the first model is the fitted one."""
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+"""Levels of the intervals in reports."""
 
 _PERCENT = ("accuracy", "90 % coverage")
 
@@ -36,6 +39,18 @@ def score_text(name: str, score: Score) -> str:
     if name.startswith(_PERCENT):
         return with_error(100 * score.value, 100 * score.error) + " %"
     return with_error(score.value, score.error)
+
+
+def coverage(
+    intervals: Mapping[float, tuple[np.ndarray, np.ndarray]], y: np.ndarray, weights: np.ndarray | None = None
+) -> list[list[str]]:
+    """Return the rows of a table: each level, the fraction of values y in its intervals, and their mean width."""
+    cells = []
+    for level, (low, high) in intervals.items():
+        inside = proportion((low <= y) & (y <= high), weights)
+        share = with_error(100 * inside.value, 100 * inside.error)
+        cells.append([f"{100 * level:.0f} %", f"{share} %", rounded(float(np.mean(high - low)), 3)])
+    return cells
 
 
 def compared(name: str, row: Mapping[str, Score], other: str) -> str:

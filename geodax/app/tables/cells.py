@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from geodax.app.tables.assembly import Asked
 from geodax.app.tables.columns import READ_AS_TEXT, Cells, Column, as_cells, read_column
 from geodax.app.tables.dialect import NOTHING_SHOWN, POINT, Separators
 from geodax.app.tables.number_forms import CURRENCIES, PLAIN, is_numeric, number_parser, sign
@@ -122,39 +123,36 @@ def read_columns(
     missing: Sequence[str],
     said: Separators | None,
     notes: list[str],
+    asked: Asked,
     *,
-    text: Collection[str],
-    needed: Collection[str],
-    others: str,
     earlier: Separators,
     imposed: str,
 ) -> tuple[list[Column], list[int], Separators, Separators]:
     """Read the columns of a text, and detect the separators in its numbers unless they are ``said``.
 
     Plain numbers are read with the decimal separator of the first rows. If that turns out to be wrong, they are read
-    again. The columns ``text`` are read as text; numbers in those that are ``needed`` determine the separators. The
-    ``earlier`` ones are of the table that this one belongs to. ``others`` says in messages how a caller can leave out a
-    column, ``imposed`` advises on a number with other separators than those said.
+    again. Numbers in the columns that are needed determine the separators. The ``earlier`` ones are of the table that
+    this one belongs to. ``imposed`` advises on a number with other separators than those said.
 
     Returns the columns, the line of each row, the separators used, and those that the table shows. Raises TableError if
     numbers are ambiguous, or the text is not a table.
     """
     names, lines = layout.names, np.array(row_lines(file, layout, notes))
-    as_text = {j for j, name in enumerate(names) if name in text}
+    as_text = {j for j, name in enumerate(names) if name in asked.text}
     if said is not None:
         separators = shown = said
         parsed = parse(file, layout, lines, missing, said.decimal or ".", as_text)
     else:
-        counting = [j for j, name in enumerate(names) if name in needed and j not in as_text]
+        counting = [j for j, name in enumerate(names) if name in asked.needed and j not in as_text]
         parsed, seen, guess = _parse_and_classify(file, layout, lines, missing, as_text, counting, earlier)
         separators, shown = decide_separators(
-            file.path, seen, parsed.lines, layout.delimiter, notes, others=others, earlier=earlier
+            file.path, seen, parsed.lines, layout.delimiter, notes, others=asked.others, earlier=earlier
         )
         if separators.decimal != guess:
             parsed = parse(file, layout, lines, missing, separators.decimal or ".", as_text)
     for j in parsed.places:
         zeros = [row[j] for row in layout.head if j < len(row) and _LEADING_ZERO.fullmatch(row[j])]
-        if zeros and names[j] in needed:
+        if zeros and names[j] in asked.needed:
             notes.append(f"Column {names[j]!r} was read as numbers, but has leading zeros, like codes ({zeros[0]!r}).")
     number = number_parser(separators.decimal or ".", separators.thousands)
     columns = {j: Column(names[j], parsed.numbers[:, k]) for k, j in enumerate(parsed.places)}

@@ -139,16 +139,7 @@ def read_table(
         separators = Separators(decimal or other[thousands or ","], thousands or other[decimal or "."])
         imposed = _IMPOSED[separators.decimal or "."]
     read, lines, separators, found = read_columns(
-        file,
-        layout,
-        missing,
-        separators,
-        notes,
-        text=set(asked.text),
-        needed=asked.needed,
-        others=asked.others,
-        earlier=earlier,
-        imposed=imposed,
+        file, layout, missing, separators, notes, asked, earlier=earlier, imposed=imposed
     )
     _compare_forms(at, read, asked.needed, earlier_forms, forms, notes)
     if shown is not None and not imposed:

@@ -90,7 +90,6 @@ def write_unit_network(model: UnitNetworkRegressor, data: Table, run: RunFacts, 
             "with 90 % bands. The ticks below are quantiles of the data.",
         )
     _write_units(report, model, x, inputs)
-    report.section("Posterior predictive checks")
     drawn = model.sample_y(x)
     write_checks(report, _checks_of(y, drawn))
     low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
