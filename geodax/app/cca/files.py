@@ -95,7 +95,6 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
 
 
 def _views(path: Path, table: Table, group: str, first: str, second: str) -> tuple[list[str], list[str]]:
-    """Choose the columns of both views."""
     numeric = [name for name in table.names if name != group]
     if not first:
         raise TableError(

@@ -70,7 +70,7 @@ def _held_out(report: Report, model: LowRankFactorization, data: RatingTable) ->
         return
     found = rating_scores(model, data)
     is_known = model.is_known(pairs).all(axis=1)
-    report.table(scored.rows(found), ["score", *scored.models(found)], f"Scores on {len(y):,} held-out ratings.")
+    scored.write(report, found, f"Scores on {len(y):,} held-out ratings.")
     report.text(ABOUT)
     if not is_known.all():
         report.text(

@@ -168,7 +168,6 @@ def _check_options(path: Path, roles: _Roles, test_fraction: float) -> None:
 
 
 def _read(path: Path, roles: _Roles, dialect: Dialect) -> Table:
-    """Read all columns, and check that those of the options are there."""
     table = read_table(
         path,
         columns=roles.inputs,

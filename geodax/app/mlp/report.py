@@ -88,9 +88,9 @@ def _summary(
     report: Report, found: Results, importance: Importance, data: LabelledTable, config: Mapping[str, Any]
 ) -> None:
     report.text(answer(found, data.target))
-    report.table(
-        found.table(),
-        ["score", *found.models],
+    scored.write(
+        report,
+        found.scores,
         f"Scores on {found.rows.words}, ± one standard error. "
         + ("" if found.rows.weights is None else "They are weighted means, as the fit is weighted. ")
         + (

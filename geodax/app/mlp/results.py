@@ -15,7 +15,6 @@ from geodax.data.errors import counted
 from geodax.models.mlp.regressor import COUNTS
 from geodax.models.unit_network.functions import moments
 from geodax.predict import held_out
-from geodax.predict.held_out import Score
 from geodax.predict.numbers import log_normal
 
 NETWORK = "network"
@@ -108,19 +107,10 @@ class Results:
     """
 
     rows: Judged
-    scores: Mapping[str, Mapping[str, Score]]
+    scores: scored.Scores
     predictions: Any
     ranks: np.ndarray | None = None
     probabilities: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """Names of the models."""
-        return scored.models(self.scores)
-
-    def table(self) -> list[list[str]]:
-        """Return the rows of a table: the name of a score, then the score of each model with its standard error."""
-        return scored.rows(self.scores)
 
     def lines(self, target: str = "") -> tuple[str, ...]:
         """Return the table as aligned lines of text, with the target, if it is named, in the corner."""
@@ -251,7 +241,7 @@ def _completed(fitted: np.ndarray, weights: np.ndarray | None, others: np.ndarra
 
 def answer(found: Results, target: str) -> str:
     """Say in one or two sentences how well the network predicts."""
-    scores, linear = found.scores, found.models[1]
+    scores, linear = found.scores, scored.models(found.scores)[1]
     words = f"{'On' if found.rows.is_held_out else 'On the'} {found.rows.words}"
 
     def each(name: str) -> str:

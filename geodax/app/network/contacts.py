@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from geodax import _checks
-from geodax.app.network.files import DOUBLE, entries_to_hold_out, in_both_directions
+from geodax.app.network.files import DOUBLE, in_both_directions, with_held_out
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names, numbered
 from geodax.app.tables.read import notes_on_reading, read_table
@@ -121,14 +121,12 @@ def count_windows(
 def hold_out_counts(
     windows: ContactWindows, fraction: float, *, diagonal: bool = True, seed: int = 0
 ) -> ContactWindows:
-    """Hold out counts of pairs in windows, chosen by the seed: the same fraction of those above zero as of the others.
+    """Hold out counts of pairs in windows as :func:`geodax.app.network.files.with_held_out`.
 
-    Counts within a class are among them if ``diagonal``. The result has ``is_test`` and a note. Raises TableError as
-    :func:`geodax.app.network.files.entries_to_hold_out`.
+    Counts within a class are among them if ``diagonal``.
     """
     is_open = np.triu(np.ones(windows.counts.shape, bool), 0 if diagonal else 1)
-    is_test, note = entries_to_hold_out(windows.counts, is_open, fraction, "counts", seed)
-    return windows if is_test is None else replace(windows, notes=(*windows.notes, note), is_test=is_test)
+    return with_held_out(windows, windows.counts, is_open, fraction, "counts", seed)
 
 
 def primary_school(*, minutes: float = 11.0, teachers: bool = True) -> ContactWindows:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -86,30 +86,28 @@ def read_adjacency(
 
 
 def hold_out(network: Adjacency, fraction: float, seed: int = 0) -> Adjacency:
-    """Hold out pairs that the seed chooses, with the same fraction of those above zero as of the others.
-
-    Raises TableError as :func:`entries_to_hold_out`.
-    """
-    is_open = np.triu(~np.isnan(network.values), 1)
-    is_test, note = entries_to_hold_out(network.values, is_open, fraction, "pairs", seed)
-    if is_test is None:
-        return network
-    return dataclasses.replace(network, notes=(*network.notes, note), is_test=is_test)
+    """Hold out pairs as :func:`with_held_out`."""
+    return with_held_out(network, network.values, np.triu(~np.isnan(network.values), 1), fraction, "pairs", seed)
 
 
-def entries_to_hold_out(
-    values: Float[np.ndarray, "*axes"], is_open: Bool[np.ndarray, "*axes"], fraction: float, unit: str, seed: int
-) -> tuple[Bool[np.ndarray, "*axes"] | None, str]:
-    """Choose entries of symmetric matrices to hold out at random, by the seed, and write a note.
+def with_held_out(
+    data: Any,
+    values: Float[np.ndarray, "*axes"],
+    is_open: Bool[np.ndarray, "*axes"],
+    fraction: float,
+    unit: str,
+    seed: int,
+) -> Any:
+    """Hold out values of symmetric matrices that the seed chooses; the result has ``is_test`` and a note.
 
-    The same fraction is chosen of the open entries above zero and of the others; each pair is open once. The result is
+    The same fraction is chosen of the open entries above zero and of the others; each pair is open once. ``is_test`` is
     symmetric in the last two axes, or None if the fraction is 0. The unit is the name of the entries, in the plural.
     Raises TableError if the fraction is not in [0, 1), or nothing is left on one side.
     """
     if not 0 <= fraction < 1:
         raise TableError(f"--test-fraction must be at least 0 and below 1, found {fraction}.")
     if fraction == 0:
-        return None, ""
+        return data
     places, generator = np.flatnonzero(is_open), np.random.default_rng(seed)
     parts = [generator.permutation(places[part]) for part in (values.flat[places] > 0, values.flat[places] <= 0)]
     found = np.concatenate([part[: round(fraction * len(part))] for part in parts])
@@ -121,7 +119,7 @@ def entries_to_hold_out(
     is_test = np.zeros(values.shape, bool)
     is_test.flat[found] = True
     note = f"{len(found):,} of {len(places):,} {unit} are held out and predicted in the report."
-    return is_test | np.swapaxes(is_test, -1, -2), note
+    return dataclasses.replace(data, notes=(*data.notes, note), is_test=is_test | np.swapaxes(is_test, -1, -2))
 
 
 def in_both_directions(first: np.ndarray, second: np.ndarray, other: np.ndarray) -> bool:

@@ -156,9 +156,9 @@ def _write_held_out(report: Report, data: Adjacency, model: Eigenmodel) -> None:
         return
     report.section("Held-out pairs")
     assert data.is_test is not None
-    report.table(
-        scored.rows(found),
-        ["score", *scored.models(found)],
+    scored.write(
+        report,
+        found,
         f"Scores on {int(data.is_test.sum()) // 2} held-out pairs. The area under the ROC curve is the probability "
         "that a pair above zero has a larger prediction than one of zero.",
     )
@@ -263,9 +263,7 @@ def _write_held_out_counts(report: Report, data: ContactWindows, model: NetworkH
     if not found:
         return
     report.section("Held-out counts")
-    report.table(
-        scored.rows(found), ["score", *scored.models(found)], "Scores of the counts held out by --test-fraction."
-    )
+    scored.write(report, found, "Scores of the counts held out by --test-fraction.")
     report.text(" ".join(scored.compared(name, row, PRODUCT) for name, row in found.items()))
     report.text(ABOUT)
 

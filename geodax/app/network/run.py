@@ -21,7 +21,6 @@ from geodax.data.errors import TableError
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.eigenmodel.estimator import Eigenmodel
 from geodax.models.network.estimator import NetworkHMM
-from geodax.models.network.modes import NetworkMode
 
 _MOST_STEPS = 2**10 - 1
 _MORE_FLEXIBLE = "A higher --rank, --intercept, more states or --counts negative-binomial may reproduce them."
@@ -55,8 +54,7 @@ class EigenmodelRun(AbstractRunKind):
     def diagnose(self, config: Mapping[str, Any], data: Adjacency, model: Any) -> list[Finding]:
         draws, stats = network_report.eigenmodel_draws(model), posterior_arrays(model)[1]
         findings = check(draws, stats, max_num_integration_steps=_MOST_STEPS)
-        modes = model.modes_ if hasattr(model, "modes_") else model.find_modes(data.fitted)
-        findings += sign_findings(modes, draws["eigenvalues"])
+        findings += sign_findings(_modes(data, model), draws["eigenvalues"])
         return findings + misfits(network_report.eigenmodel_checks(data, model), "A higher --rank may reproduce them.")
 
     def report(self, config: Mapping[str, Any], data: Adjacency, model: Any, command: str, path: Path) -> None:
@@ -125,7 +123,7 @@ class NetworkRun(AbstractRunKind):
     def diagnose(self, config: Mapping[str, Any], data: ContactWindows, model: Any) -> list[Finding]:
         draws, stats = network_report.network_draws(model), posterior_arrays(model)[1]
         findings = check(draws, stats, max_num_integration_steps=_MOST_STEPS)
-        findings += mode_findings(self._modes(data, model), stats["lp"])
+        findings += mode_findings(_modes(data, model), stats["lp"])
         return findings + misfits(network_report.network_checks(data, model), _MORE_FLEXIBLE)
 
     def results(self, data: ContactWindows, model: Any) -> tuple[str, ...]:
@@ -134,7 +132,7 @@ class NetworkRun(AbstractRunKind):
 
     def report(self, config: Mapping[str, Any], data: ContactWindows, model: Any, command: str, path: Path) -> None:
         run = RunFacts(self.diagnose(config, data, model), config, command)
-        network_report.write_network(model, data, self._modes(data, model), run, path)
+        network_report.write_network(model, data, _modes(data, model), run, path)
 
     def predict_missing(self, data: ContactWindows, model: Any, path: Path) -> tuple[str, ...]:
         """Write expected numbers and probabilities of contacts for the counts that were held out."""
@@ -174,8 +172,9 @@ class NetworkRun(AbstractRunKind):
         write_rows(path, heading, zip(new.starts, states, *probabilities.T, strict=True))
         return new.notes
 
-    def _modes(self, data: ContactWindows, model: NetworkHMM) -> list[NetworkMode]:
-        """Return the modes of the fit; a model read from its draws finds them again, with the same seed."""
-        if not hasattr(model, "modes_"):
-            model.modes_ = model.find_modes(data.fitted)
-        return model.modes_
+
+def _modes(data: Adjacency | ContactWindows, model: Any) -> list[Any]:
+    """Return the modes of the fit; a model read from its draws finds them again, with the same seed."""
+    if not hasattr(model, "modes_"):
+        model.modes_ = model.find_modes(data.fitted)
+    return model.modes_

@@ -104,9 +104,7 @@ class PCARun(AbstractRunKind):
         table = match_columns(read, data.names)
         mean, log_density = model.transform(table.values), model.score_samples(table.values)
         low, high = model.score_quantiles(table.values)
-        heading: list[str] = []
-        for j in range(mean.shape[-1]):
-            heading += [f"score_{j + 1}", f"score_{j + 1}_5%", f"score_{j + 1}_95%"]
+        heading = [f"score_{j + 1}{end}" for j in range(mean.shape[-1]) for end in ("", "_5%", "_95%")]
         heading.append("log_predictive_density")
         columns = [*np.stack([mean, low, high], axis=-1).reshape(len(mean), -1).T, log_density]
         if np.isnan(table.values).any():

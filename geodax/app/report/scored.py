@@ -1,12 +1,15 @@
 """Tables of held-out scores of several models: the one that was fitted, and simpler ones beside it."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from geodax.app.report.numbers import rounded, with_error
 from geodax.predict.held_out import Score, proportion
+
+if TYPE_CHECKING:
+    from geodax.app.report.html import Report  # loads Matplotlib
 
 Scores: TypeAlias = Mapping[str, Mapping[str, Score]]
 """A score for each name of a score and of a model; the first model is the fitted one."""
@@ -25,6 +28,11 @@ def models(scores: Scores) -> tuple[str, ...]:
 def rows(scores: Scores) -> list[list[str]]:
     """Return the rows of a table: the name of a score, then the score of each model with its standard error."""
     return [[name, *(score_text(name, score) for score in row.values())] for name, row in scores.items()]
+
+
+def write(report: "Report", scores: Scores, caption: str) -> None:
+    """Write the table into a report."""
+    report.table(rows(scores), ["score", *models(scores)], caption)
 
 
 def lines(words: str, scores: Scores) -> tuple[str, ...]:

@@ -176,7 +176,6 @@ def assemble(
 
 
 def _check_requested(path: Path, read: list[Column], asked: Asked) -> None:
-    """Check that the requested columns are there, and that those that count are numbers."""
     by_name = {c.name: c for c in read}
     for name in (*(asked.columns or ()), *asked.text):
         if name not in by_name:
