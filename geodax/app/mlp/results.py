@@ -152,26 +152,16 @@ def _of_numbers(model: Any, data: LabelledTable) -> Results:
     parts, predicted = model.predict_parts(rows.inputs, y), model.predict_distribution(rows.inputs)
     ranks, low_high = predicted.ranks(y), predicted.quantiles(_TAILS)
     forecasts = (_of_counts if model.likelihood in COUNTS else _of_real_numbers)(model, data, rows)
-    means = {NETWORK: parts.mean, **{name: forecast.mean() for name, forecast in forecasts.items()}}
-    intervals = {
-        NETWORK: low_high,
-        **{name: [forecast.ppf(level) for level in _TAILS] for name, forecast in forecasts.items()},
-    }
-    is_discrete = predicted.is_discrete
-    densities = {NETWORK: parts.log_density}
-    densities |= {
-        name: forecast.logpmf(y) if is_discrete else forecast.logpdf(y) for name, forecast in forecasts.items()
-    }
+    means = {NETWORK: parts.mean} | {name: each.mean() for name, each in forecasts.items()}
+    ends = {NETWORK: low_high} | {name: [each.ppf(level) for level in _TAILS] for name, each in forecasts.items()}
+    kind, log = ("probability", "logpmf") if predicted.is_discrete else ("density", "logpdf")
+    densities = {NETWORK: parts.log_density} | {name: getattr(each, log)(y) for name, each in forecasts.items()}
     scores = {
         "R²": {name: held_out.r_squared(m, y, w) for name, m in means.items()},
         "RMSE": {name: held_out.root_mean_squared_error(m, y, w) for name, m in means.items()},
         "MAE": {name: held_out.mean_absolute_error(m, y, w) for name, m in means.items()},
-        "90 % coverage": {
-            name: held_out.proportion((low <= y) & (y <= high), w) for name, (low, high) in intervals.items()
-        },
-        f"mean log {'probability' if is_discrete else 'density'}": {
-            name: held_out.mean(values, w) for name, values in densities.items()
-        },
+        "90 % coverage": {name: held_out.proportion((low <= y) & (y <= high), w) for name, (low, high) in ends.items()},
+        f"mean log {kind}": {name: held_out.mean(values, w) for name, values in densities.items()},
     }
     return Results(rows, scores, parts, ranks)
 

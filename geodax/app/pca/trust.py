@@ -33,15 +33,12 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
         "independent draws; it should be at least 100 per chain, in the bulk and in the tails. The signs of "
         "components differ between chains, so the diagnostics use quantities that do not depend on them."
     )
+    kinds = _by_kind(diagnosis.summary)
     report.table(
-        [
-            [f"{_WORDS.get(name, name)} (`{name}`)", *_worst_of(rows)]
-            for name, rows in _by_kind(diagnosis.summary).items()
-        ],
+        [[f"{_WORDS.get(name, name)} (`{name}`)", *_worst_of(rows)] for name, rows in kinds.items()],
         ["quantity", "numbers", "largest R\u2011hat", "smallest bulk ESS", "smallest tail ESS"],
         "The worst value of each kind of quantity.",
     )
-    kinds = _by_kind(diagnosis.summary)
     chosen = [row for name in ("scale", "noise", "lp") for row in kinds.get(name, [])[:10]]
     report.table(
         [

@@ -199,13 +199,6 @@ def draw_intervals(ax: Axes, labels: Sequence[str], samples: Sequence[np.ndarray
     ax.tick_params(axis="y", length=0)
 
 
-def chain_legend(figure: Figure, number: int, word: str = "chain") -> None:
-    """Add a legend of the chains' colours above the figure, if there are 2 to 8 of them."""
-    if 2 <= number <= len(SERIES):
-        handles = [figure.axes[0].plot([], [], color=SERIES[i], linewidth=2)[0] for i in range(number)]
-        legend(figure, handles, [f"{word} {i + 1}" for i in range(number)], number)
-
-
 def grid(number: int, *, height: float) -> tuple[Figure, list[Any]]:
     """Make a figure of panels of this height in inches, in two columns; a single panel has the full width.
 

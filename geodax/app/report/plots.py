@@ -23,11 +23,11 @@ from scipy import stats
 
 from geodax.app.report.drawing import (
     SMALL,
-    chain_legend,
     draw_intervals,
     finish,
     grid,
     labelled,
+    legend,
     logarithmic,
     panel,
     say,
@@ -108,8 +108,9 @@ def rank_plot(draws: Mapping[str, np.ndarray]) -> Figure:
 def _with_chains(figure: Figure, axes: list[Any], label: str, number: int, word: str = "chain") -> Figure:
     for ax in axes[-2:]:
         labelled(ax, x=label, size=SMALL)
-    if axes:
-        chain_legend(figure, number, word)
+    if axes and 2 <= number <= len(SERIES):
+        handles = [axes[0].plot([], [], color=SERIES[i], linewidth=2)[0] for i in range(number)]
+        legend(figure, handles, [f"{word} {i + 1}" for i in range(number)], number)
     return finish(figure)
 
 
