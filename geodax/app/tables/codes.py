@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -15,15 +14,11 @@ _FEW = 0.1  # of the groups may be out of order
 _CODE = re.compile(r"(.*[\W_])?(?i:ids?|codes?|zip|zipcode|postcode|plz|fips|sku|isbn|phone|number|no|nr)|.*[a-z]I[dD]")
 
 
-class Codes(NamedTuple):
-    """A guess at what the integers of a column are: "dates", "groups" of adjacent rows or "codes"; its description."""
+def codes(names: Iterable[str], values: np.ndarray) -> dict[str, tuple[str, str]]:
+    """Find the numeric columns, of cells rows x columns, whose integers look like codes or dates.
 
-    kind: str
-    description: str
-
-
-def codes(names: Iterable[str], values: np.ndarray) -> dict[str, Codes]:
-    """Find the numeric columns, of cells rows x columns, whose integers look like codes or dates."""
+    Returns what they look like, "dates", "groups" of adjacent rows or "codes", and a description.
+    """
     found = {}
     for place, (name, cells) in enumerate(zip(names, values.T, strict=True)):
         x = cells[~np.isnan(cells)]
@@ -32,11 +27,11 @@ def codes(names: Iterable[str], values: np.ndarray) -> dict[str, Codes]:
         month, day = x // 100 % 100, x % 100
         if np.all((x > 1e7) & (x < 1e8) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)):
             description = f"dates; write {x[0]:.0f} as {x[0] // 1e4:.0f}-{month[0]:02.0f}-{day[0]:02.0f}"
-            found[name] = Codes("dates", description)
+            found[name] = ("dates", description)
         elif size := _rows_of_each(cells, np.delete(values, place, axis=1)):
-            found[name] = Codes("groups", f"numbers of groups of {size} adjacent rows")
+            found[name] = ("groups", f"numbers of groups of {size} adjacent rows")
         elif _CODE.fullmatch(name) and not counts_rows(cells):  # which has a note of its own
-            found[name] = Codes("codes", "codes")
+            found[name] = ("codes", "codes")
     return found
 
 

@@ -2,7 +2,6 @@
 
 import io
 import math
-import re
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from geodax.app.tables.columns import Column, numeric_column
+from geodax.app.tables.names import are_nameless
 from geodax.app.tables.number_forms import number_parser
 from geodax.app.tables.text_files import LARGEST_UNPACKED
 from geodax.data.errors import TableError, short
@@ -88,5 +88,4 @@ def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Col
         values = a.astype(np.float64)
         values[np.isin(values, holes)] = np.nan
         columns.append(numeric_column(name, values, a if a.dtype.kind in "iu" else None))
-    named = any(not re.fullmatch(r"column [0-9]+", c.name) for c in columns)
-    return columns, named
+    return columns, not are_nameless([column.name for column in columns])

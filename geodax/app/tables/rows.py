@@ -168,35 +168,30 @@ def _parse(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
     return rows
 
 
-def _widths(lines: Sequence[str], delimiter: str) -> list[int]:
-    """Return the number of cells of each row; none if a cell is too long, as for a wrong delimiter."""
-    try:
-        return [len(cells) for _, cells in _parse(lines, delimiter)]
-    except csv.Error:
-        return []
-
-
 def _sniff(head: Sequence[str]) -> str:
     best, delimiter = 0.6, ""
     for candidate in (*_DELIMITERS, " "):
-        widths = _widths(head, candidate)
+        try:
+            rows = _parse(head, candidate)
+        except csv.Error:  # a cell is too long, as for a wrong delimiter
+            rows = []
+        widths = [len(cells) for _, cells in rows]
         width, count = Counter(widths).most_common(1)[0] if widths else (0, 0)
         alike = count / max(len(widths), 1)
-        titles = _num_titles(_parse(head, candidate), set()) if widths and width > 1 else 0
-        if widths and width > 1 and widths[titles] not in (width, max(width - 1, 2)):
+        titles = _num_titles(rows, set()) if width > 1 else 0
+        if width > 1 and widths[titles] not in (width, max(width - 1, 2)):
             alike /= 2  # the header does not fit: the character belongs to the cells
         if candidate == " ":  # spaces only as the last resort: names may contain them
             are_alike = width > 1 and count == len(widths) - (widths[titles] == width - 1)  # R names a column fewer
-            alike = alike if not delimiter and are_alike and _blanks_part_numbers(head) else 0
+            alike = alike if not delimiter and are_alike and _part_numbers([cells for _, cells in rows]) else 0
         if width > 1 and alike > best:
             best, delimiter = alike, candidate
     text = "".join(head)
     return delimiter or next((d for d in (",", ";", "\t") if d not in text), "\x1f")
 
 
-def _blanks_part_numbers(head: Sequence[str]) -> bool:
+def _part_numbers(rows: Sequence[Sequence[str]]) -> bool:
     """Whether most cells are numbers, or the last of up to three is one below a header, as in an edge list."""
-    rows = [cells for _, cells in _parse(head, " ")]
     is_last = len(rows) > 1 and all(len(cells) <= 3 and PLAIN.fullmatch(cells[-1]) for cells in rows[1:])
     return is_last or 2 * sum(bool(PLAIN.fullmatch(cell)) for cell in rows[-1]) > len(rows[-1])
 
