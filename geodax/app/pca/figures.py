@@ -250,7 +250,7 @@ def biplot(
     chosen = np.argsort(-length, kind="stable")[:MOST_ARROWS]
     factor = 0.95 * float(np.quantile(np.linalg.norm(scores, axis=1), 0.97)) / max(float(length.max()), 1e-12)
     figure, ax = panel(5.6)
-    for label in np.unique(group):
+    for label in np.unique(group).tolist():
         ax.plot(*scores[group == label].T, markersize=3, alpha=0.35, **_points(label))
     centred = loadings[:, chosen] - mean[chosen]
     covariance = np.einsum("dni,dnj->nij", centred, centred) / len(centred)
