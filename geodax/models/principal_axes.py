@@ -68,16 +68,16 @@ def computed_column(data: Float[np.ndarray, "rows n"], most: int) -> list[int]:
     complete -= complete.mean(axis=0)
     sizes = np.linalg.norm(complete, axis=0)
     complete /= np.where(sizes > 0, sizes, 1.0)
-    complete = interruptible(np.linalg.qr, complete, mode="r")
-    pivoted: Any = scipy.linalg.qr(complete, mode="r", pivoting=True)
+    triangle: Any = interruptible(np.linalg.qr, complete, mode="r")
+    pivoted: Any = scipy.linalg.qr(triangle, mode="r", pivoting=True)
     root, order = pivoted
     rank = int(np.sum(np.abs(np.diagonal(root)) > _ROUNDING))
     factors = scipy.linalg.solve_triangular(root[:rank, :rank], root[:rank, rank:])
     for column, own in zip(order[rank:], factors.T, strict=True):
         others = np.sort(order[:rank][np.abs(own) > _NO_FACTOR * np.abs(own).max(initial=0.0)])
         if len(others) <= most:
-            sources = complete[:, others]
-            left = complete[:, column] - sources @ np.linalg.lstsq(sources, complete[:, column])[0]
+            sources = triangle[:, others]
+            left = triangle[:, column] - sources @ np.linalg.lstsq(sources, triangle[:, column])[0]
             if np.linalg.norm(left) <= _ROUNDING:
                 return [int(column), *others.tolist()]
     return []
