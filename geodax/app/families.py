@@ -189,7 +189,7 @@ FAMILIES = {
     "pca": Family(
         PCAOptions,
         ("pca.run", "PCARun"),
-        "Bayesian principal component analysis: orthonormal loadings, ordered scales, noise, mean.",
+        "Bayesian principal component analysis, or factor analysis: orthonormal loadings, ordered scales, noise, mean.",
         "CSV file with one row per observation; text columns are left out, missing cells are allowed.",
         "Columns to use; by default all numeric columns but dates.",
     ),
