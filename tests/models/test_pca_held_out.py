@@ -141,21 +141,21 @@ def test_a_fit_with_too_few_components_says_so():
     eigenvalues = quantities.table_eigenvalues(table)
     noise = np.full(60, np.sqrt(eigenvalues[2:].mean()))
     scale = np.sqrt(np.tile(eigenvalues[:2], (60, 1)) - noise[:, None] ** 2)
-    found = number.evidence(table, scale, noise)
-    said = number.sentences(found, 2)
+    draws = {"scale": scale, "noise": noise}
+    said = number.sentences(number.evidence(table, draws), 2, is_diagonal=False)
     assert "The data have more variance along component 3 than the model with 2 predicts" in said[0]
     assert said[1].endswith("try `--n-components 5`.")
     holes = table.copy()
     holes[0, 0] = np.nan
-    assert number.sentences(number.evidence(holes, scale, noise), 2) == said[1:]
+    assert number.sentences(number.evidence(holes, draws), 2, is_diagonal=False) == said[1:]
 
 
 def test_sentences_on_numbers_of_components():
     def curve(*values, chosen):
         return HeldOutCells(np.array(values), np.full(len(values), 0.01), chosen, False)
 
-    def said(held_out, p, observed=None, replicated=None):
-        return number.sentences(number.Evidence(held_out, observed, replicated), p)
+    def said(held_out, p, observed=None, replicated=None, is_diagonal=False):
+        return number.sentences(number.Evidence(held_out, observed, replicated), p, is_diagonal=is_diagonal)
 
     good = curve(0.0, 0.4, 0.5, 0.51, chosen=2)
     assert said(good, 1) == [
@@ -173,7 +173,10 @@ def test_sentences_on_numbers_of_components():
     observed, replicated = np.array([5.0, 2.0, 1.0]), np.array([[5.0, 1.0, 1.0]] * 60)
     assert said(None, 1, observed, replicated)[0].endswith("1.00 to 1.00 in simulated tables: try `--n-components 2`.")
     assert said(None, 2, observed, replicated) == []
-    assert said(curve(0.0, 0.4, 0.4, chosen=1), 1, observed, replicated)[0].endswith("noise that differs by column.")
+    differs, same = (said(curve(0.0, 0.4, 0.4, chosen=1), 1, observed, replicated, k) for k in (False, True))
+    assert differs[0].endswith("noise that differs by column: try `--noise diagonal`.")
+    assert same[0].endswith("1.00 to 1.00 in simulated tables.")
+    assert same[1].startswith("With equal noise in all columns, 1 component predicts 40 %")
 
 
 def test_simulated_eigenvalues_are_those_of_simulated_tables():
@@ -188,7 +191,8 @@ def test_simulated_eigenvalues_are_those_of_simulated_tables():
         for _ in range(1000)
     ]
     direct = np.stack([np.linalg.svd(t - t.mean(axis=0), compute_uv=False) ** 2 / (num_rows - 1) for t in tables])
-    found = quantities.replicated_eigenvalues(np.tile(scale, (1000, 1)), np.full(1000, noise), num_rows, 6)
+    draws = {"scale": np.tile(scale, (1000, 1)), "noise": np.full(1000, noise)}
+    found = quantities.replicated_eigenvalues(draws, num_rows, 6)
     error = np.sqrt((direct.var(axis=0) + found.var(axis=0)) / 1000)
     assert np.all(np.abs(direct.mean(axis=0) - found.mean(axis=0)) < 4.5 * error)
     for table, expected in ((tables[0], direct[0]), (tables[0][:4], None)):
