@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
+from sklearn.decomposition import FactorAnalysis
 
 from geodax.app.families import PCAOptions
 from geodax.app.pca import number, quantities
@@ -42,9 +44,12 @@ def regression(covariance, wanted, given):
     return np.linalg.solve(covariance[np.ix_(given, given)], covariance[np.ix_(given, wanted)]).T
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.4])
-def test_each_cell_is_predicted_from_the_others_of_its_row(fit, missing):
+@pytest.mark.parametrize(("missing", "noise"), [(0.0, 0.3), (0.4, 0.3), (0.0, np.linspace(0.1, 2.0, 6))])
+def test_each_cell_is_predicted_from_the_others_of_its_row(fit, missing, noise):
     generator = np.random.default_rng(1)
+    fit = fit._replace(noise_variance=noise)
+    if np.ndim(noise):
+        fit = fit._replace(axes=fit.axes * np.sqrt(fit.variance), variance=np.ones(2))
     rows = generator.standard_normal((7, 6))
     rows[generator.random(rows.shape) < missing] = np.nan
     covariance, expected = covariance_of(fit), []
@@ -120,6 +125,32 @@ def test_the_estimator_chooses_and_reports_the_number():
     np.testing.assert_allclose(model.held_out_.predicted, compared(table).predicted, rtol=1e-9)
     with pytest.raises(ValueError, match="n_components must be an integer or 'auto', found 'some'"):
         BayesianPCA().set_params(n_components="some").fit(table)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_noise_that_differs_by_column_is_no_component(seed, tmp_path):
+    """With a noise for each column the planted rank is found; with equal noise single columns are components too."""
+    generator = np.random.default_rng(seed)
+    noise = np.exp(0.8 * generator.standard_normal(10))
+    table = generator.standard_normal((300, 2)) @ generator.standard_normal((2, 10))
+    table += noise * generator.standard_normal((300, 10))
+    standardised = (table - table.mean(axis=0)) / table.std(axis=0)
+    found, equal = held_out_cells(standardised, is_diagonal=True), compared(standardised)
+    assert found is not None
+    assert (found.chosen, found.is_diagonal) == (2, True)
+    assert found.predicted.max() > equal.predicted.max()
+    *_, fit = held_out._factor_analyses(standardised, 2)
+    likelihood = multivariate_normal(fit.mean, covariance_of(fit)).logpdf(standardised).mean()
+    classical = FactorAnalysis(2, svd_method="lapack", tol=1e-6, max_iter=10_000).fit(standardised)
+    assert classical.score(standardised) - likelihood < 0.02
+    np.savetxt(tmp_path / "t.csv", table, delimiter=",", header=",".join("abcdefghij"), comments="")
+    _, facts = PCARun().read(tmp_path / "t.csv", PCAOptions("auto", noise="diagonal"), None)
+    assert facts["num_components"] == 2
+    standardised[0, 0] = np.nan
+    incomplete = held_out_cells(standardised, is_diagonal=True)
+    assert incomplete is not None
+    assert not incomplete.is_diagonal
 
 
 def test_the_command_line_keeps_its_choice_for_resuming(tmp_path):

@@ -47,12 +47,12 @@ def write_number(page: Page) -> None:
             "good is the smallest number that predicts 95 % as much as the best, or is behind by less than one "
             "standard error.",
         )
-    why = "as components also describe noise that differs between columns. "
-    if page.draws.is_diagonal:
-        why = "since the models of held-out cells have the same noise in all columns. "
+    noise = (
+        "Predictions may improve up to a large number, as components also describe noise that differs between columns. "
+    )
     report.text(
-        f"Predictions may improve up to a large number, {why}"
-        "Fewer components may be a good summary: look for the place where the curves bend."
+        noise * (found.held_out is None or not found.held_out.is_diagonal)
+        + "Fewer components may be a good summary: look for the place where the curves bend."
     )
 
 

@@ -40,7 +40,8 @@ def evidence(table: Float[np.ndarray, "row n"], draws: Mapping[str, np.ndarray],
     rows, n = table.shape
     is_whole = not np.isnan(table).any() and rows > 1
     is_usable = ~np.isnan(table).all(axis=0).any() and rows > 1
-    held_out = held_out_cells(table) if is_usable and (always or is_quick(table)) else None
+    is_asked = is_usable and (always or is_quick(table))
+    held_out = held_out_cells(table, is_diagonal=draws["noise"].ndim == 2) if is_asked else None
     observed = quantities.table_eigenvalues(table) if is_whole and min(rows, n) <= quantities.MOST_SIDE else None
     replicated = None
     if observed is not None and table.size <= _MOST_CELLS:
@@ -82,7 +83,7 @@ def sentences(found: Evidence, p: int, *, is_diagonal: bool) -> list[str]:
         return said
     decimals = int(advised > p and _percent(held_out, advised) == _percent(held_out, p))  # few percent of both
     share = f"{_percent(held_out, advised, decimals)} of the variance of held-out cells"
-    where = "With equal noise in all columns, " if is_diagonal else ""
+    where = "With equal noise in all columns, " if is_diagonal and not held_out.is_diagonal else ""
     predicts = f"{where}{counted(advised, 'component')} predict{'s' * (advised == 1)} {share}"
     if advised > p:
         said.append(f"{predicts}, {p} only {_percent(held_out, p, decimals)}: try `--n-components {advised}`.")

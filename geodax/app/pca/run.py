@@ -49,7 +49,8 @@ class PCARun(AbstractRunKind):
         facts: dict[str, Any] = {"columns": list(table.names), "notes": [*table.notes, *notes]}
         num_components = options.n_components
         if num_components == "auto":
-            held_out = held_out_cells(self.unfitted(options).prepare(table.values))
+            standardised = self.unfitted(options).prepare(table.values)
+            held_out = held_out_cells(standardised, is_diagonal=options.noise == "diagonal")
             facts |= {"num_components": (num_components := number_of(held_out))}
             facts["notes"].append(number.choice_sentence(held_out))
         if options.noise == "diagonal":

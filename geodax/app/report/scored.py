@@ -1,6 +1,6 @@
 """Tables of held-out scores of several models: the one that was fitted, and simpler ones beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -50,7 +50,7 @@ def score_text(name: str, score: Score) -> str:
 
 
 def coverage(
-    intervals: Mapping[float, tuple[np.ndarray, np.ndarray]], y: np.ndarray, weights: np.ndarray | None = None
+    intervals: Mapping[float, Iterable[np.ndarray]], y: np.ndarray, weights: np.ndarray | None = None
 ) -> list[list[str]]:
     """Return the rows of a table: each level, the fraction of values y in its intervals, and their mean width."""
     cells = []

@@ -116,7 +116,7 @@ class BayesianPCA(
     def _count(self, standardised: Float[np.ndarray, "rows n"]) -> tuple[int, HeldOutCells | None]:
         if self.n_components != "auto":
             return int(self.n_components), None
-        held_out = held_out_cells(standardised)
+        held_out = held_out_cells(standardised, is_diagonal=self.noise == "diagonal")
         return number_of(held_out), held_out
 
     def _take(self, posterior: Any) -> "BayesianPCA":

@@ -9,7 +9,8 @@ estimate of the model, and each observed cell of the fold is predicted from the 
 
 the residual of the cell given the whole row, divided by one minus its leverage. Complete rows have the estimates of all
 k from one eigendecomposition (Tipping and Bishop 1999). Rows with missing cells need the EM algorithm, which starts
-from the estimate of k - 1 and is limited to some rows and columns.
+from the estimate of k - 1 and is limited to some rows and columns. Where each column has its own noise (factor
+analysis) and no cell is missing, loadings and noise are found in turn, also from those of k - 1.
 
 The score is the squared error, not the predictive log density: dividing the columns by their standard deviations gives
 them different noise, and the density then rewards components that only describe the noise of single columns.
@@ -27,14 +28,15 @@ from geodax.models.principal_axes import num_exact_of, principal_axes
 MOST_COMPONENTS = 20
 """Largest number of components that is tried."""
 
-_FOLDS, _FOLDS_MISSING = 10, 5
+_FOLDS, _FOLDS_ITERATIVE = 10, 5
 _MOST_CELLS = 1_000_000
 _FEWEST_ROWS, _MOST_ROWS = 500, 20_000
-_MOST_ROWS_MISSING, _MOST_COLUMNS_MISSING = 500, 100
-_EM_STEPS = 4
+_MOST_ROWS_MISSING, _MOST_COLUMNS_ITERATIVE = 500, 100
+_EM_STEPS, _STEPS = 4, 10
 _PATIENCE = 3  # numbers of components without an improvement, after which EM stops
 _NEARLY = 0.95
 _LEAST_VARIANCE = 1e-8
+_LEAST_NOISE = 0.005  # of the variance of a column, as factor analysis may leave none
 
 
 class HeldOutCells(NamedTuple):
@@ -46,12 +48,14 @@ class HeldOutCells(NamedTuple):
         chosen: The smallest number of components that avoids 95 % as much as the best, or whose difference to the best
             is within one standard error.
         is_part: Whether some rows or columns of a large table were left out.
+        is_diagonal: Whether the models have a noise for each column.
     """
 
     predicted: Float[np.ndarray, " numbers"]
     standard_error: Float[np.ndarray, " numbers"]
     chosen: int
     is_part: bool
+    is_diagonal: bool = False
 
     @property
     def best(self) -> int:
@@ -69,59 +73,71 @@ def is_quick(data: Float[np.ndarray, "rows n"]) -> bool:
     return data.size <= 20_000 or not np.isnan(data).any()
 
 
-def held_out_cells(data: Float[np.ndarray, "rows n"]) -> HeldOutCells | None:
+def held_out_cells(data: Float[np.ndarray, "rows n"], *, is_diagonal: bool = False) -> HeldOutCells | None:
     """Predict each cell from the other cells of its row, with models of 0, 1, 2, ... components for the other rows.
 
-    The data are standardised, NaN where a cell is missing. The folds are the same in every call. Returns None if there
-    are too few rows or columns for one component.
+    The data are standardised, NaN where a cell is missing. With ``is_diagonal`` each column has its own noise, unless
+    cells are missing. The folds are the same in every call. Returns None if there are too few rows or columns for one
+    component.
     """
     generator = np.random.default_rng(0)
-    part = _part(data, generator)
-    has_missing = bool(np.isnan(part).any())
+    has_missing = bool(np.isnan(data).any())
+    is_diagonal = is_diagonal and not has_missing
+    is_iterative = has_missing or is_diagonal
+    part = _part(data, generator, has_missing, is_iterative)
     rows = len(part)
-    num_folds = min(_FOLDS_MISSING if has_missing else _FOLDS, rows)
+    num_folds = min(_FOLDS_ITERATIVE if is_iterative else _FOLDS, rows)
     fold = generator.permutation(np.arange(rows) % num_folds)
     most = min(num_exact_of(part) - 1, rows - -(-rows // num_folds) - 2, MOST_COMPONENTS)
     if most < 1:
         return None
-    folds = [(part[fold == i], _fits(part[fold != i], most, has_missing)) for i in range(num_folds)]
+    folds = [(part[fold == i], _fits(part[fold != i], most, has_missing, is_diagonal)) for i in range(num_folds)]
     num_cells = int((~np.isnan(part)).sum())
     errors: list[np.ndarray] = []
     for k in range(most + 1):
         errors.append(np.concatenate([_squared_errors(next(fits), test) for test, fits in folds]))
         best = int(np.argmin([error.sum() for error in errors]))
-        if has_missing and k - best >= _PATIENCE:
+        if is_iterative and k - best >= _PATIENCE:
             break
     total = np.array([error.sum() for error in errors])
     spread = np.array([np.std(error - errors[best], ddof=1) * np.sqrt(rows) for error in errors])
     is_enough = total - total[best] <= np.maximum(spread, (1 - _NEARLY) * (total[0] - total[best]))
     base = max(total[0], _LEAST_VARIANCE * num_cells)
-    return HeldOutCells(1 - total / base, spread / base, int(np.argmax(is_enough)), part.size < data.size)
+    chosen = int(np.argmax(is_enough))
+    return HeldOutCells(1 - total / base, spread / base, chosen, part.size < data.size, is_diagonal)
 
 
 class _Fit(NamedTuple):
-    """A point estimate: mean, orthonormal axes (n x k), variances along them without the noise (k), noise variance."""
+    """A point estimate: mean, orthonormal axes (n x k), variances along them without the noise (k), noise variance.
+
+    With a noise for each column the axes are the loadings, and variances along them 1.
+    """
 
     mean: Float[np.ndarray, " n"]
     axes: Float[np.ndarray, "n k"]
     variance: Float[np.ndarray, " k"]
-    noise_variance: float
+    noise_variance: float | Float[np.ndarray, " n"]
 
 
-def _part(data: Float[np.ndarray, "rows n"], generator: np.random.Generator) -> Float[np.ndarray, "rows n"]:
+def _part(
+    data: Float[np.ndarray, "rows n"], generator: np.random.Generator, has_missing: bool, is_iterative: bool
+) -> Float[np.ndarray, "rows n"]:
     """Rows and columns in random order, as many as the time allows."""
     rows, n = data.shape
-    most_rows, most_columns = min(max(_MOST_CELLS // n, _FEWEST_ROWS), _MOST_ROWS), n
-    if np.isnan(data).any():
-        most_rows, most_columns = _MOST_ROWS_MISSING, _MOST_COLUMNS_MISSING
+    most_columns = _MOST_COLUMNS_ITERATIVE if is_iterative else n
+    most_rows = _MOST_ROWS_MISSING if has_missing else min(max(_MOST_CELLS // n, _FEWEST_ROWS), _MOST_ROWS)
     chosen = np.sort(generator.permutation(rows)[:most_rows]), np.sort(generator.permutation(n)[:most_columns])
     part = data[np.ix_(*chosen)]
     return part[~np.isnan(part).all(axis=1)]
 
 
-def _fits(train: Float[np.ndarray, "rows n"], most: int, has_missing: bool) -> Iterator[_Fit]:
+def _fits(
+    train: Float[np.ndarray, "rows n"], most: int, has_missing: bool, is_diagonal: bool = False
+) -> Iterator[_Fit]:
     if has_missing:
         return _fits_by_em(train, most)
+    if is_diagonal:
+        return _factor_analyses(train, most)
     mean = train.mean(axis=0)
     axes, squares = principal_axes(train - mean)
     return (_fit_of(mean, axes, squares, k, *train.shape) for k in range(most + 1))
@@ -131,6 +147,20 @@ def _fit_of(mean: np.ndarray, axes: np.ndarray, squares: np.ndarray, k: int, row
     """The estimate of maximum likelihood from the eigenvalues of a scatter matrix, with unbiased variances."""
     noise_variance = max(float(squares[k:].sum()) / ((rows - 1 - k) * (n - k)), _LEAST_VARIANCE)
     return _Fit(mean, axes[:, :k], np.maximum(squares[:k] / (rows - 1) - noise_variance, 0.0), noise_variance)
+
+
+def _factor_analyses(train: Float[np.ndarray, "rows n"], most: int) -> Iterator[_Fit]:
+    mean = train.mean(axis=0)
+    covariance = (train - mean).T @ (train - mean) / (len(train) - 1)
+    noise = variance = np.maximum(np.diagonal(covariance), _LEAST_VARIANCE)
+    for k in range(most + 1):
+        loadings = np.zeros((len(mean), 0))
+        for _ in range(_STEPS if k else 0):  # each maximises the likelihood given the noise
+            root = np.sqrt(noise)[:, None]
+            values, axes = np.linalg.eigh(covariance / (root * root.T))
+            loadings = root * axes[:, -k:] * np.sqrt(np.maximum(values[-k:] - 1, 0.0))
+            noise = np.maximum(variance - (loadings**2).sum(axis=1), _LEAST_NOISE * variance)
+        yield _Fit(mean, loadings, np.ones(k), noise)
 
 
 def _fits_by_em(train: Float[np.ndarray, "rows n"], most: int) -> Iterator[_Fit]:
@@ -177,6 +207,11 @@ def _squared_errors(fit: _Fit, rows: Float[np.ndarray, "rows n"]) -> Float[np.nd
     """Sums over each row of the squared errors of its cells, each predicted from the others."""
     is_observed = ~np.isnan(rows)
     residual = np.where(is_observed, rows - fit.mean, 0.0)
+    if isinstance(fit.noise_variance, np.ndarray):
+        weighted = fit.axes / fit.noise_variance[:, None]
+        inner = np.linalg.inv(np.eye(fit.axes.shape[1]) + fit.axes.T @ weighted)
+        smooth = fit.axes @ inner @ weighted.T
+        return (((residual - residual @ smooth.T) / (1 - np.diagonal(smooth))) ** 2).sum(axis=1)
     if is_observed.all():
         shrinkage = fit.variance / (fit.variance + fit.noise_variance)
         smooth = (residual @ fit.axes * shrinkage) @ fit.axes.T
