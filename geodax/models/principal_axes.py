@@ -11,6 +11,7 @@ from geodax.run.signals import interruptible
 LEAST_NOISE = 1e-7
 """Noise relative to its prior, below which the likelihood of rows with missing cells loses its digits."""
 _SMALL_TABLE = 1 << 20  # cells
+_CONSTANT = 1e-9
 _NO_FACTOR = 1e-2  # relative factor of a column from which another is hardly computed
 _ROUNDING = 1e-3  # of a computed column, relative to its spread
 _NOTHING_LEFT = 1e-13  # relative variance of a direction in which there is nothing but rounding errors
@@ -58,16 +59,16 @@ def num_exact_of(data: Float[np.ndarray, "rows n"]) -> int:
 
 
 def computed_column(data: Float[np.ndarray, "rows n"], most: int) -> list[int]:
-    """Find a column that is, up to rounding, a linear function of at most ``most`` others in the complete rows.
+    """Find a column of standardised data that is, up to rounding, a linear function of at most ``most`` others.
 
-    Returns the column and then the others; nothing if there is none.
+    Returns the column and then the others; nothing if there is none. Rows with missing cells are left out.
     """
     complete = data[~np.isnan(data).any(axis=1)]
     if len(complete) < 2:
         return []
     complete -= complete.mean(axis=0)
     sizes = np.linalg.norm(complete, axis=0)
-    complete /= np.where(sizes > 0, sizes, 1.0)
+    complete /= np.where(sizes > _CONSTANT * np.sqrt(len(complete)), sizes, np.inf)
     triangle: Any = interruptible(np.linalg.qr, complete, mode="r")
     pivoted: Any = scipy.linalg.qr(triangle, mode="r", pivoting=True)
     root, order = pivoted

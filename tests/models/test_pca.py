@@ -218,7 +218,11 @@ def test_diagonal_noise_is_factor_analysis():
             None,
             "column 'c' is computed from 'a', 'b'|column 'a' is computed from 'b', 'c'|'b' is computed from 'a', 'c'",
         ),
-        (1, np.ones(30), "column 'd' is constant, .*noise='diagonal' expects. Leave it out, or use noise='isotropic'"),
+        (
+            1,
+            np.full(30, 0.1),
+            "column 'd' is constant, .*noise='diagonal' expects. Leave it out, or use noise='isotropic'",
+        ),
     ],
 )
 def test_columns_without_noise_of_their_own(p, column, words):

@@ -47,14 +47,15 @@ class PCARun(AbstractRunKind):
             ]
         _check_enough(table, options)
         facts: dict[str, Any] = {"columns": list(table.names), "notes": [*table.notes, *notes]}
-        num_components = options.n_components
-        if num_components == "auto":
+        num_components, is_diagonal = options.n_components, options.noise == "diagonal"
+        if num_components == "auto" or is_diagonal:
             standardised = self.unfitted(options).prepare(table.values)
-            held_out = held_out_cells(standardised, is_diagonal=options.noise == "diagonal")
-            facts |= {"num_components": (num_components := number_of(held_out))}
-            facts["notes"].append(number.choice_sentence(held_out))
-        if options.noise == "diagonal":
-            require_own_noise(table.values, num_components, table.names)
+            if num_components == "auto":
+                held_out = held_out_cells(standardised, is_diagonal=is_diagonal)
+                facts |= {"num_components": (num_components := number_of(held_out))}
+                facts["notes"].append(number.choice_sentence(held_out))
+            if is_diagonal:
+                require_own_noise(standardised, num_components, table.names)
         return table, facts
 
     def describe(self, data: Table) -> str:

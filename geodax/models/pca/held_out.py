@@ -81,10 +81,10 @@ def held_out_cells(data: Float[np.ndarray, "rows n"], *, is_diagonal: bool = Fal
     component.
     """
     generator = np.random.default_rng(0)
-    has_missing = bool(np.isnan(data).any())
+    part = _part(data, generator, is_diagonal)
+    has_missing = bool(np.isnan(part).any())
     is_diagonal = is_diagonal and not has_missing
     is_iterative = has_missing or is_diagonal
-    part = _part(data, generator, has_missing, is_iterative)
     rows = len(part)
     num_folds = min(_FOLDS_ITERATIVE if is_iterative else _FOLDS, rows)
     fold = generator.permutation(np.arange(rows) % num_folds)
@@ -120,12 +120,13 @@ class _Fit(NamedTuple):
 
 
 def _part(
-    data: Float[np.ndarray, "rows n"], generator: np.random.Generator, has_missing: bool, is_iterative: bool
+    data: Float[np.ndarray, "rows n"], generator: np.random.Generator, is_diagonal: bool
 ) -> Float[np.ndarray, "rows n"]:
     """Rows and columns in random order, as many as the time allows."""
     rows, n = data.shape
-    most_columns = _MOST_COLUMNS_ITERATIVE if is_iterative else n
+    has_missing = bool(np.isnan(data).any())
     most_rows = _MOST_ROWS_MISSING if has_missing else min(max(_MOST_CELLS // n, _FEWEST_ROWS), _MOST_ROWS)
+    most_columns = _MOST_COLUMNS_ITERATIVE if has_missing or is_diagonal else n
     chosen = np.sort(generator.permutation(rows)[:most_rows]), np.sort(generator.permutation(n)[:most_columns])
     part = data[np.ix_(*chosen)]
     return part[~np.isnan(part).all(axis=1)]
