@@ -3,9 +3,9 @@
 import abc
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,20 @@ class RunResult:
     remarks: tuple[str, ...] = ()
     extension: str = ""
     results: tuple[str, ...] = ()
+
+
+class RunFacts(NamedTuple):
+    """What reports of all models say of a run.
+
+    Attributes:
+        findings: Findings of the diagnostics, the most severe first.
+        config: The contents of ``config.json``.
+        command: The command that repeats the run.
+    """
+
+    findings: Sequence[Finding]
+    config: Mapping[str, Any]
+    command: str
 
 
 class AbstractRunKind(abc.ABC):

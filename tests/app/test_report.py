@@ -397,6 +397,14 @@ def test_results_come_first_on_the_terminal(capsys):
     assert places == sorted(places)
 
 
+def test_a_long_summary_is_cut_on_the_terminal(capsys):
+    summary = summarize({"noise": np.random.default_rng(0).standard_normal((2, 200, 45))}, {})
+    show(RunResult(Path("run"), "pca", summary, [], (), 1.0, 1.0, ("noise",)))
+    printed = capsys.readouterr().out
+    assert len(re.findall(r"noise\[\d+\]", printed)) == 40
+    assert f"5 more rows are in {Path('run') / 'summary.csv'}." in printed
+
+
 def test_terminals_wrap_lines_between_words():
     line = "the chains have not reached the same distribution, see /a/folder/with/a/name-that-is-longer-than-a-line"
     terminal = Console(file=io.StringIO(), force_terminal=True, width=40)

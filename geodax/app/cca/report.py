@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from geodax.app.cca.files import GroupedTable
-from geodax.app.family import posterior_arrays
+from geodax.app.family import RunFacts, posterior_arrays
 from geodax.app.report import plots
 from geodax.app.report.drawing import NORMAL, SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of
-from geodax.app.report.parts import Checks, RunFacts, begin, end, write_checks
+from geodax.app.report.parts import Checks, begin, end, write_checks
 from geodax.data.errors import counted
 from geodax.models.cca import density as cca_density
 from geodax.models.cca import pooling as cca_pooling

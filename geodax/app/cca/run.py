@@ -9,8 +9,8 @@ import numpy as np
 from geodax._normal import Normal
 from geodax.app.cca import report as cca_report
 from geodax.app.cca.files import GroupedTable, read_grouped, read_new_rows
-from geodax.app.family import AbstractRunKind, posterior_arrays
-from geodax.app.report.parts import RunFacts, misfits
+from geodax.app.family import AbstractRunKind, RunFacts, posterior_arrays
+from geodax.app.report.parts import misfits
 from geodax.app.run_folder.files import write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import counted

@@ -7,12 +7,12 @@ import numpy as np
 from geodax.app.factorization.draws import identified_draws
 from geodax.app.factorization.files import RatingTable
 from geodax.app.factorization.scores import ABOUT, LEAST_SQUARES, rating_scores
-from geodax.app.family import statistics
+from geodax.app.family import RunFacts, statistics
 from geodax.app.report import scored
 from geodax.app.report.drawing import draw_intervals, finish, labelled, panel
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of
-from geodax.app.report.parts import RunFacts, begin, end
+from geodax.app.report.parts import begin, end
 from geodax.models.factorization.estimator import LowRankFactorization
 
 _MOST_SCALES = 20

@@ -9,7 +9,7 @@ import numpy as np
 from geodax.app.factorization.draws import identified_draws
 from geodax.app.factorization.files import RatingTable, read_new_pairs, read_ratings
 from geodax.app.factorization.scores import rating_scores
-from geodax.app.family import AbstractRunKind, statistics
+from geodax.app.family import AbstractRunKind, RunFacts, statistics
 from geodax.app.report import scored
 from geodax.app.run_folder.files import write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
@@ -57,7 +57,7 @@ class FactorizationRun(AbstractRunKind):
         return scored.lines(f"{int(data.is_test.sum()):,} held-out ratings", found) if found else ()
 
     def report(self, config: Mapping[str, Any], data: RatingTable, model: Any, command: str, path: Path) -> None:
-        from geodax.app.factorization.report import RunFacts, write_factorization  # loads Matplotlib
+        from geodax.app.factorization.report import write_factorization  # loads Matplotlib
 
         write_factorization(model, data, RunFacts(self.diagnose(config, data, model), config, command), path)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from geodax.app.family import statistics
+from geodax.app.family import RunFacts, statistics
 from geodax.app.mlp import figures
 from geodax.app.mlp.about import write_data, write_model
 from geodax.app.mlp.draws import identified_draws, point_estimates
@@ -17,7 +17,7 @@ from geodax.app.report import plots, scored
 from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded, with_error
-from geodax.app.report.parts import RunFacts, end, verdict
+from geodax.app.report.parts import end, verdict
 from geodax.data.errors import counted
 from geodax.models.mlp.regressor import COUNTS
 from geodax.predict import held_out, scores

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from geodax.app.family import AbstractRunKind, statistics
+from geodax.app.family import AbstractRunKind, RunFacts, statistics
 from geodax.app.mlp.draws import identified_draws, point_estimates
 from geodax.app.mlp.files import read_labelled
 from geodax.app.mlp.labelled import LabelledTable, load_labelled
@@ -120,7 +120,7 @@ class AbstractMLPRun(AbstractRunKind):
         return (*lines, caution) if (caution := found[0].rows.caution) else tuple(lines)
 
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
-        from geodax.app.mlp.report import RunFacts, write_report  # loads Matplotlib
+        from geodax.app.mlp.report import write_report  # loads Matplotlib
 
         write_report(model, data, RunFacts(self.diagnose(config, data, model), config, command), path)
 

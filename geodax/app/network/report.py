@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from geodax.app.family import posterior_arrays
+from geodax.app.family import RunFacts, posterior_arrays
 from geodax.app.network.contacts import ContactWindows
 from geodax.app.network.files import Adjacency
 from geodax.app.network.scores import ABOUT, PRODUCT, contact_scores
@@ -29,7 +29,7 @@ from geodax.app.report.drawing import (
 )
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of, rounded
-from geodax.app.report.parts import Checks, RunFacts, begin, end, write_checks
+from geodax.app.report.parts import Checks, begin, end, write_checks
 from geodax.models.eigenmodel.estimator import Eigenmodel
 from geodax.models.network.estimator import NetworkHMM
 from geodax.models.network.modes import NetworkMode

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from geodax import _checks
-from geodax.app.family import AbstractRunKind, posterior_arrays
+from geodax.app.family import AbstractRunKind, RunFacts, posterior_arrays
 from geodax.app.network import report as network_report
 from geodax.app.network.contacts import ContactWindows, hold_out_counts, read_contacts
 from geodax.app.network.files import Adjacency, hold_out, read_adjacency, read_pairs
 from geodax.app.network.modes import mode_findings, sign_findings
 from geodax.app.network.scores import contact_scores
 from geodax.app.report import scored
-from geodax.app.report.parts import RunFacts, misfits
+from geodax.app.report.parts import misfits
 from geodax.app.run_folder.files import write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError

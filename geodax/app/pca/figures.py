@@ -56,7 +56,7 @@ def scale_figure(
     low, middle, high = np.quantile(noise[:, :40], (0.05, 0.5, 0.95), axis=0)
     bottom, top = left.get_ylim()
     edges = np.linspace(top, bottom, len(middle) + 1)  # of components, or of the axes
-    for start, end, *interval in zip(edges, edges[1:], low, high, strict=False):
+    for start, end, *interval in zip(edges[:-1], edges[1:], low, high, strict=True):
         left.fill_betweenx([start, end], *interval, color=SERIES[1], alpha=0.25, linewidth=0)
     line = left.vlines(middle, edges[:-1], edges[1:], color=SERIES[1], linewidth=1.4)
     limits = np.median(limit[:, :40], axis=0)

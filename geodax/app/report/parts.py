@@ -1,28 +1,14 @@
 """Sections that several reports share: summary, posterior predictive checks, diagnostics and provenance."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
+from geodax.app.family import RunFacts
 from geodax.app.report import plots
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import agreement, digits_between, interval_of, rounded
 from geodax.diagnostics.findings import Finding, summarize
-
-
-class RunFacts(NamedTuple):
-    """What reports of all models say of a run.
-
-    Attributes:
-        findings: Findings of the diagnostics, the most severe first.
-        config: The contents of ``config.json``.
-        command: The command that repeats the run.
-    """
-
-    findings: Sequence[Finding]
-    config: Mapping[str, Any]
-    command: str
 
 
 def begin(report: Report, answer: str, run: RunFacts) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from geodax.app.family import posterior_arrays
+from geodax.app.family import RunFacts, posterior_arrays
 from geodax.app.report import plots
 from geodax.app.report.drawing import SERIES, SMALL, draw_intervals, finish, grid, labelled, panel, short
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import interval_of
 from geodax.app.report.page import INK
-from geodax.app.report.parts import Checks, RunFacts, begin, end, write_checks
+from geodax.app.report.parts import Checks, begin, end, write_checks
 from geodax.app.tables.read import Table
 from geodax.data.errors import counted
 from geodax.models.unit_network.estimator import UnitNetworkRegressor

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from geodax._normal import Normal
-from geodax.app.family import AbstractRunKind, posterior_arrays
-from geodax.app.report.parts import RunFacts, misfits
+from geodax.app.family import AbstractRunKind, RunFacts, posterior_arrays
+from geodax.app.report.parts import misfits
 from geodax.app.run_folder.files import write_numbered
 from geodax.app.tables.assembly import OnMissing, about_missing, missing_counts
 from geodax.app.tables.dialect import FOUND, Dialect

@@ -341,8 +341,10 @@ def starting_points(
     require_noise(exact, n, num_components)
     scales = starting_scales(squares, len(data), n, num_components)
     axes, squares = axes[:, :num_components], squares[:num_components]
-    variance = np.einsum("rn,rn->n", filled, filled) / len(data)
-    noise = np.sqrt(np.maximum(variance - axes**2 @ squares / len(data), np.maximum(0.05 * variance, 1e-3)))
+    noise = np.zeros(0)
+    if is_diagonal:
+        variance = np.einsum("rn,rn->n", filled, filled) / len(data)
+        noise = np.sqrt(np.maximum(variance - axes**2 @ squares / len(data), np.maximum(0.05 * variance, 1e-3)))
     del filled
     axes = np.pad(axes, ((0, 0), (0, num_components - axes.shape[1])))
     root = spread / np.sqrt(n)
