@@ -151,6 +151,7 @@ def _fit_of(mean: np.ndarray, axes: np.ndarray, squares: np.ndarray, k: int, row
 
 
 def _factor_analyses(train: Float[np.ndarray, "rows n"], most: int) -> Iterator[_Fit]:
+    """Fit from the covariance, so that the cost of a step does not depend on the rows, as scikit-learn's does."""
     mean = train.mean(axis=0)
     covariance = (train - mean).T @ (train - mean) / (len(train) - 1)
     noise = variance = np.maximum(np.diagonal(covariance), _LEAST_VARIANCE)
