@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 import geodax as gx
 from geodax.models.pca import density as ppca
@@ -147,6 +148,33 @@ def test_mean_is_drawn_from_its_conditional_distribution():
     np.testing.assert_allclose(along.var(axis=0), 1 / precision, rtol=0.03)
     np.testing.assert_allclose(across.mean(), 10 / (6 / theta.noise[0] ** 2 + PRIOR.mean_scale**-2), rtol=0.02)
     np.testing.assert_allclose(np.corrcoef(along.T, across)[np.triu_indices(3, 1)], 0.0, atol=0.02)
+
+
+@pytest.mark.parametrize(("rows", "n", "p"), [(4, 9, 2), (3, 5, 1), (2, 9, 3)])
+def test_factor_analysis_without_the_mean_is_that_of_the_joint_normal(rows, n, p):
+    """All cells are jointly normal; the mean is drawn from its conditional distribution."""
+    table = _table(rows, n)
+    found = ppca_reduced.problem(table, p, PRIOR, is_diagonal=True)
+    logdensity_fn, draw = jax.jit(found.logdensity_fn), jax.jit(jax.vmap(lambda at: found.parameters(at)))
+    differences, identity = [], np.eye(n)
+    for seed in range(3):
+        position = jax.tree.map(jnp.asarray, found.start(jax.random.key(seed)))
+        assert set(position) == {"components", "log_gaps", "noise"}
+        many = jax.tree.map(lambda value: jnp.repeat(value[None], 20_000, axis=0), position)
+        many["log_gaps"] = many["log_gaps"] + 1e-9 * jnp.arange(20_000.0)[:, None]  # other bits, other draws
+        draws = draw(many)
+        w, scale, noise = (np.asarray(value[0]) for value in draws[:3])
+        covariance = (w * scale**2) @ w.T + np.diag(noise**2)
+        joint = np.kron(np.eye(rows), covariance) + PRIOR.mean_scale**2 * np.kron(np.ones((rows, rows)), identity)
+        expected = multivariate_normal(cov=joint).logpdf(table.reshape(-1))
+        expected -= 0.5 * (np.sum((scale / PRIOR.scale_scale) ** 2) / n + np.sum((noise / PRIOR.noise_scale) ** 2))
+        differences.append(float(logdensity_fn(position)) - expected - float(position["log_gaps"].sum()))
+        spread = np.linalg.inv(rows * np.linalg.inv(covariance) + identity / PRIOR.mean_scale**2)
+        root = np.linalg.cholesky(np.linalg.inv(spread))
+        standard = np.asarray(draws.mean) @ root
+        np.testing.assert_allclose(standard.mean(axis=0), 0.0, atol=5 / np.sqrt(20_000))
+        np.testing.assert_allclose(standard.T @ standard / 20_000, identity, atol=5 * np.sqrt(2 / 20_000))
+    np.testing.assert_allclose(differences, differences[0], rtol=1e-10)
 
 
 def test_tables_of_few_columns_and_missing_cells_stay_in_all_columns():

@@ -160,10 +160,26 @@ def _with_isotropic_noise(theta: PPCAParameters, data: Observations) -> Scalar:
 def _with_diagonal_noise(theta: PPCAParameters, data: Observations) -> Scalar:
     distance = jnp.sqrt(data.num_complete) * (data.average - theta.mean)
     rows = jnp.concatenate([jnp.asarray(data.scatter), distance[None]])
-    (root,), projected = _latent_posterior(theta, jnp.ones_like(distance)[None], rows)
-    latent = solve_lower(root, solve_lower(root, projected.T), transpose=True).T
+    log_determinant, forms = normal_terms(theta, rows)
+    return -0.5 * (data.num_complete * log_determinant + jnp.sum(forms))
+
+
+def normal_terms(theta: PPCAParameters, rows: Float[Array, "k n"]) -> tuple[Scalar, Float[Array, " k"]]:
+    """The log determinant of the covariance matrix of a row, and the quadratic forms of its inverse at ``rows``."""
+    root, latent = _latent_means(theta, rows)
     log_determinant = 2.0 * (jnp.sum(jnp.log(jnp.diagonal(root))) + jnp.sum(jnp.log(theta.noise)))
-    return -0.5 * (data.num_complete * log_determinant + jnp.sum(_forms(theta, rows, jnp.ones_like(rows), latent)))
+    return log_determinant, _forms(theta, rows, jnp.ones_like(rows), latent)
+
+
+def solved(theta: PPCAParameters, row: Float[Array, " n"]) -> Float[Array, " n"]:
+    """The inverse of the covariance matrix of a row, times a vector."""
+    _, latent = _latent_means(theta, row[None])
+    return (row - theta.components @ (theta.scale * latent[0])) / theta.noise**2
+
+
+def _latent_means(theta: PPCAParameters, rows: Array) -> tuple[Array, Array]:
+    (root,), projected = _latent_posterior(theta, jnp.ones_like(theta.mean)[None], rows)
+    return root, solve_lower(root, solve_lower(root, projected.T), transpose=True).T
 
 
 def _incomplete_log_likelihood(theta: PPCAParameters, data: Observations) -> Scalar:

@@ -15,6 +15,11 @@ is then the required :math:`\det(I - A^T A)^{(n - r - p - 1) / 2}`. If :math:`r 
 With :math:`v_j = \lambda_j^2 + \sigma^2` and prior :math:`\mu \sim N(0, \tau^2 I)`, the conditional precision of the
 mean is :math:`N / v_j + 1 / \tau^2` along component j, and :math:`N / \sigma^2 + 1 / \tau^2` orthogonal to the
 components. A gradient costs :math:`O(r p + p^3)`; a stored draw, :math:`O(n r p)`.
+
+In factor analysis the likelihood depends on all of :math:`W`, and only the mean is integrated out. With
+:math:`C = W \Lambda^2 W^T + \Psi` its conditional precision is :math:`N C^{-1} + I / \tau^2`, with the determinant of
+:math:`C + N \tau^2 I` over that of :math:`C`, up to a constant. The sum is a covariance matrix of the same form, with
+noise of variance :math:`\sigma_j^2 + N \tau^2`.
 """
 
 from collections.abc import Callable
@@ -54,13 +59,10 @@ def reduced_observations(data: Float[np.ndarray, "rows n"], num_components: int)
     Returns None for a table with missing cells or uncentred columns, and for one with few columns, for which the
     scatter matrix is as good.
     """
+    if not _is_reducible(data, num_components):
+        return None
     rows, n = data.shape
     is_wide = rows + num_components < n
-    if not (is_wide or n >= _MANY_COLUMNS):
-        return None
-    average = data.mean(axis=0)
-    if not np.all(np.abs(average) < _CENTRED):  # also True for NaN
-        return None
     axes, squares = principal_axes(data if rows >= n or is_wide else np.pad(data, ((0, n - rows), (0, 0))))
     if is_wide:
         has_length = squares > (np.finfo(float).eps * n) ** 2 * squares[0]
@@ -88,11 +90,48 @@ def problem(
         return Problem(
             log_density(reduced, prior), starting_points(reduced, num_components), parameters(reduced, prior)
         )
-    return Problem(
-        ppca.log_density(ppca.observations(data, is_diagonal=is_diagonal), prior),
-        ppca.starting_points(data, num_components, is_diagonal=is_diagonal),
-        ppca.parameters,
-    )
+    observations = ppca.observations(data, is_diagonal=is_diagonal)
+    logdensity_fn = ppca.log_density(observations, prior)
+    start = ppca.starting_points(data, num_components, is_diagonal=is_diagonal)
+    if is_diagonal and _is_reducible(data, num_components):
+        return _without_mean(logdensity_fn, start, observations.num_complete, prior)
+    return Problem(logdensity_fn, start, ppca.parameters)
+
+
+def _without_mean(
+    logdensity_fn: LogDensity, start: Callable[[PRNGKey], Position], num_rows: float, prior: PPCAPrior
+) -> Problem:
+    """The problem of factor analysis of a complete, centred table, with the mean integrated out."""
+    weight = num_rows * prior.mean_scale**2
+
+    def at_zero(position: Position) -> Position:
+        return position | {"mean": jnp.zeros_like(position["noise"])}
+
+    def with_mean(theta: PPCAParameters) -> PPCAParameters:
+        """``C + N tau^2 I``."""
+        return theta._replace(noise=jnp.sqrt(theta.noise**2 + weight))
+
+    def marginal(position: Position) -> Scalar:
+        theta = ppca.parameters(at_zero(position))
+        no_rows = theta.components.T[:0]
+        log_determinant = ppca.normal_terms(with_mean(theta), no_rows)[0] - ppca.normal_terms(theta, no_rows)[0]
+        return logdensity_fn(at_zero(position)) - 0.5 * log_determinant
+
+    def draw(position: Position) -> PPCAParameters:
+        """Corrects a draw of the mean from its prior by a table's mean that is drawn with it."""
+        theta = ppca.parameters(at_zero(position))
+        keys = jax.random.split(_key(position["log_gaps"], position["noise"][:1]), 3)
+        (n, p), dtype = theta.components.shape, theta.scale.dtype
+        mean = prior.mean_scale * jax.random.normal(keys[0], (n,), dtype)
+        scores = theta.scale * jax.random.normal(keys[1], (p,), dtype)
+        noise = theta.noise * jax.random.normal(keys[2], (n,), dtype)
+        average = mean + (theta.components @ scores + noise) / jnp.sqrt(num_rows)
+        return theta._replace(mean=mean - weight * ppca.solved(with_mean(theta), average))
+
+    def start_without_mean(key: PRNGKey) -> Position:
+        return {name: value for name, value in start(key).items() if name != "mean"}
+
+    return Problem(marginal, start_without_mean, draw)
 
 
 def log_density(data: ReducedObservations, prior: PPCAPrior) -> LogDensity:
@@ -136,7 +175,7 @@ def parameters(data: ReducedObservations, prior: PPCAPrior) -> Callable[[Positio
         scale, noise = ordered_scales(position["log_gaps"]), jnp.exp(position["log_noise"])
         p = scale.shape[0]
         basis = jnp.asarray(data.basis, scale.dtype)
-        key_frame, key_mean = jax.random.split(_key(position))
+        key_frame, key_mean = jax.random.split(_key(position["log_gaps"], position["log_noise"]))
         components = basis @ position["components"][:r]
         if position["components"].shape[0] > r:
             normal = jax.random.normal(key_frame, (n, p), scale.dtype)
@@ -172,6 +211,13 @@ def starting_points(
     return start
 
 
+def _is_reducible(data: Float[np.ndarray, "rows n"], num_components: int) -> bool:
+    """Whether the table is complete and centred, and has so many columns that fewer coordinates pay."""
+    rows, n = data.shape
+    has_many = rows + num_components < n or n >= _MANY_COLUMNS
+    return has_many and bool(np.all(np.abs(data.mean(axis=0)) < _CENTRED))  # False where a cell is missing
+
+
 def _mean_precisions(spectrum: Array, noise: Array, num_rows: float, prior: PPCAPrior) -> tuple[Array, Array]:
     """Conditional precisions of the mean, along the components and orthogonal to them."""
     return num_rows / spectrum + prior.mean_scale**-2, num_rows / noise**2 + prior.mean_scale**-2
@@ -184,8 +230,7 @@ def _orthonormal(x: Float[Array, "n p"]) -> Float[Array, "n p"]:
     return x
 
 
-def _key(position: Position) -> PRNGKey:
+def _key(log_gaps: Array, noise: Array) -> PRNGKey:
     """A PRNG key from the bits of the scales and the noise."""
-    values = jnp.append(position["log_gaps"], position["log_noise"])
-    bits = jax.lax.bitcast_convert_type(values, jnp.uint32).reshape(-1)
+    bits = jax.lax.bitcast_convert_type(jnp.append(log_gaps, noise), jnp.uint32).reshape(-1)
     return jax.lax.fori_loop(0, len(bits), lambda i, key: jax.random.fold_in(key, bits[i]), jax.random.key(0))
