@@ -32,6 +32,11 @@ def is_series(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes) and getattr(value, "ndim", 1) != 0
 
 
+def is_loader(value: Any) -> bool:
+    """Whether something can be iterated that is neither an array or tensor nor a pytree of them."""
+    return jax.tree_util.all_leaves([value]) and is_series(value) and not hasattr(value, "__array__")
+
+
 def whole(owner: str, name: str, value: Any, *, least: int = 1, most: int = LARGEST) -> int:
     """Return an integer from ``least`` to ``most``, as a Python int; NumPy integers pass, bools and floats do not."""
     try:
@@ -320,7 +325,10 @@ def arrays(owner: str, name: str, value: PyTree) -> list[Any]:
     """Return the leaves of a pytree of arrays; raise TypeError for a list that should be an array, a pytree to JAX.
 
     Such are lists of numbers, and lists of more than two parts with the same arrays, such as one for each example.
+    Loaders of other libraries are refused, too.
     """
+    if is_loader(value):
+        raise TypeError(f"{owner}: {name} must be arrays, found a {type(value).__name__}.")
 
     def is_list(node: Any) -> bool:
         return (

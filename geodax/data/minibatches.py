@@ -224,7 +224,7 @@ def stream(start: Callable[[int], Any]) -> Stream:
 
 def require_no_batches(owner: str, data: PyTree) -> None:
     """Raise TypeError for batches, a stream or loader of them or a list of tuples in place of a function's arrays."""
-    if isinstance(data, Batches | Stream) or _is_loader(data):
+    if isinstance(data, Batches | Stream) or _checks.is_loader(data):
         raise TypeError(
             f"{owner}: expected the arrays of the data, such as (x, y), found batches ({type(data).__name__})."
         )
@@ -233,16 +233,11 @@ def require_no_batches(owner: str, data: PyTree) -> None:
 
 def require_no_loader(owner: str, data: Any) -> None:
     """Raise TypeError for the loader of another library in place of arrays or of our batches."""
-    if _is_loader(data):
+    if _checks.is_loader(data):
         raise TypeError(
             f"{owner}: found a {type(data).__name__}, which is no array. Give the batches of a loader as "
             "gx.data.from_loader(loader)."
         )
-
-
-def _is_loader(data: Any) -> bool:
-    """Whether something can be iterated that is neither an array or tensor nor a pytree of them."""
-    return jax.tree_util.all_leaves([data]) and _checks.is_series(data) and not hasattr(data, "__array__")
 
 
 def require_no_list(owner: str, data: PyTree) -> None:

@@ -117,7 +117,7 @@ def adapt(
         where: Pattern of the paths of layers, or several, of which the first match counts: shell patterns such as
             ``"layers.*"``, or functions ``(path, shape) -> bool``, as in :class:`~geodax.nn.Priors`. A pattern can
             also match an array with two axes that belongs to no dense layer. None means all dense layers, or all
-            arrays with two axes where there are no such layers.
+            floating-point arrays with two axes where there are no such layers.
         factorization: ``"svd"``; ``"polar"``, the same distribution in free coordinates with normal priors, for
             :class:`geodax.vi.GaussianOver` and other methods without manifolds; or ``"bottleneck"``, a product of two
             free matrices (LoRA).
@@ -149,6 +149,12 @@ def adapt(
     named = nodes_of(network)[0]
     dense = {name: node for name, node in named if _is_matrix(node)}
     if not dense:
+        stacks = [tuple(weight_of(node).shape) for _, node in named if is_dense(node) and _is_array(weight_of(node))]
+        if stacks:
+            raise ValueError(
+                f"{_OWNER}: expected dense layers with weights of two axes, found stacked ones of shape {stacks[0]}. Adapt "
+                "each network of a stack, jax.tree.map(lambda leaf: leaf[i], network), on its own."
+            )
         raise ValueError(
             f"{_OWNER}: expected a network with dense layers, or with arrays that have two axes, found "
             f"{listed([name for name, _ in named]) or 'no arrays'}."
@@ -179,7 +185,8 @@ def adapt(
 def ranks_of(owner: str, network: PyTree, dense: Mapping[str, Any], rank: Any, where: Any) -> dict[str, int]:
     """Rank of each selected layer, by path; errors are those of ``owner``."""
     if where is None:
-        layers = [name for name, node in dense.items() if is_dense(node)] or list(dense)
+        layers = [name for name, node in dense.items() if is_dense(node)]
+        layers = layers or [name for name, node in dense.items() if eqx.is_inexact_array(node)] or list(dense)
         return dict.fromkeys(layers, _checks.whole(owner, "rank", rank))
     patterns = where if isinstance(where, list | tuple) else (where,)
     if not patterns:

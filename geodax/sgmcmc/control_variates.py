@@ -22,6 +22,7 @@ import numpy as np
 
 from geodax import _checks, _tree
 from geodax._types import Array, Description, Position, PyTree, SamplingAlgorithm, Scalar
+from geodax.data.minibatches import require_no_batches
 from geodax.posterior import Posterior
 
 F = TypeVar("F", bound=Callable[..., SamplingAlgorithm])
@@ -62,7 +63,8 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
         A posterior with the same full density; a batch costs two evaluations instead of one.
 
     Raises:
-        TypeError: If a leaf of the centre is not a real floating-point array, or ``chunk_size`` is not an integer.
+        TypeError: If a leaf of the centre is not a real floating-point array, ``chunk_size`` is not an integer, or the
+            data are batches or lists.
         ValueError: If the data do not have ``num_data`` examples, or ``chunk_size`` is not positive.
     """
     chunk_size = _checks.whole("control_variates", "chunk_size", chunk_size)
@@ -74,6 +76,8 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
                 f"gradients are taken, found {_checks.described(leaf)} as {name}. Convert it, for instance by "
                 "jnp.asarray(x, float)."
             )
+    require_no_batches("control_variates", data)
+    _checks.arrays("control_variates", "data", data)
     num_data = posterior.num_data
     sizes = {leaf.shape[0] for leaf in jax.tree.leaves(data) if jnp.ndim(leaf)}
     if sizes != {num_data}:

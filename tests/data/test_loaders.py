@@ -1,10 +1,12 @@
 """Streams from loaders of other libraries, and lists that stand where an array is expected."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import geodax as gx
+from geodax.sgmcmc.control_variates import control_variates
 
 X = np.arange(24, dtype=np.float32).reshape(12, 2)
 Y = np.arange(12, dtype=np.int32)
@@ -122,6 +124,11 @@ def test_loaders_elsewhere_name_the_function_for_them(loader, unchecked):
     network = gx.nn.MLP(2, 1, widths=(), key=jax.random.key(0))
     with pytest.raises(TypeError, match=f"found batches \\({type(loader).__name__}\\)"):
         gx.nn.laplace_posterior(network, gx.nn.GaussianLikelihood(), loader)
+    for data in (loader, gx.data.batches(X, batch_size=3)):
+        with pytest.raises(TypeError, match=f"control_variates: .*found batches \\({type(data).__name__}\\)"):
+            control_variates(posterior, jnp.zeros(2), data)
+    with pytest.raises(TypeError, match=rf"Posterior\.full: data must be arrays, found a {type(loader).__name__}\."):
+        posterior.full(loader)
 
 
 @pytest.mark.parametrize(

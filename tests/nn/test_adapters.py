@@ -280,6 +280,15 @@ def test_priors_count_stacks_once(key):
     np.testing.assert_allclose(priors(stack), jax.vmap(priors)(stack).sum(), rtol=1e-5)
 
 
+def _stack(count: int):
+    return eqx.filter_vmap(lambda key: eqx.nn.Linear(4, 3, key=key))(jax.random.split(jax.random.key(0), count))
+
+
+def test_matrices_of_integers_are_no_weights(key):
+    start = nn.adapt({"codes": jnp.ones((4, 3), jnp.int8), "w": jnp.ones((4, 3))}, rank=1, key=key)
+    assert list(start.adapters) == ["w"]
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "error", "words"),
@@ -299,6 +308,7 @@ def test_priors_count_stacks_once(key):
         ({"factorization": "lora"}, ValueError, "factorization must be one of"),
         ({"network": {"bias": jnp.ones(3)}}, ValueError, "expected a network with dense layers.*found 'bias'"),
         ({"network": {"w": jnp.ones((2, 2), int)}}, TypeError, "'w' must be a real floating-point array"),
+        ({"network": _stack(2)}, ValueError, r"stacked ones of shape \(2, 3, 4\).*leaf\[i\]"),
         ({"network": {"a": {"b": jnp.eye(2)}, "a.b": jnp.eye(2)}}, ValueError, "two layers.*same path"),
     ],
 )
