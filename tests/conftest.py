@@ -6,9 +6,11 @@ The environment is set before JAX is imported, the import hook before geodax is.
 import gc
 import os
 import tempfile
+import time
 import zlib
 from pathlib import Path
 
+STARTED = time.monotonic()
 ROOT = Path(__file__).resolve().parents[1]
 USER = os.getuid() if hasattr(os, "getuid") else 0
 CACHE = (
@@ -21,9 +23,9 @@ MOST_RESIDENT = 3 * 2**29  # bytes of a worker, beyond which it forgets its prog
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # JAX_PLATFORMS=cuda runs them on a GPU
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
 os.environ["MPLBACKEND"] = "agg"
-# A second run finds its programs compiled. Each worker has a folder, since only with a size limit does JAX lock it, and
-# then it looks at all files at every program that it adds.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+# A second run finds its programs compiled. Each worker has a folder (it inherits that of the process which starts it),
+# since only with a size limit does JAX lock it, and then it looks at all files at every program that it adds.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 import hypothesis
@@ -53,6 +55,7 @@ hypothesis.settings.load_profile("geodax")
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=0, help="added to the seed that each test derives from its name")
+    parser.addoption("--minutes", type=float, default=float("inf"), help="tests that have not begun by then are skipped")
 
 
 def pytest_sessionstart():
@@ -62,6 +65,12 @@ def pytest_sessionstart():
         size += program.stat().st_size
         if size > CACHE_BYTES:
             program.unlink()
+
+
+def pytest_runtest_setup(item):
+    """Keep the time that the tests may take."""
+    if time.monotonic() - STARTED > 60.0 * item.config.getoption("--minutes"):
+        pytest.skip("the minutes of the tests are over")
 
 
 def pytest_collection_finish():
@@ -147,11 +156,3 @@ def geodax_data(monkeypatch):
         pytest.skip("needs the real data sets: GEODAX_DATA is unset and ../shared/data does not exist")
     monkeypatch.setenv("GEODAX_DATA", str(folder))
     return folder
-
-
-@pytest.fixture
-def without_type_checks():
-    """As it is outside the tests, where no hook checks annotations."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)

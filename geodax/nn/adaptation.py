@@ -152,8 +152,8 @@ def adapt(
         stacks = [tuple(weight_of(node).shape) for _, node in named if is_dense(node) and _is_array(weight_of(node))]
         if stacks:
             raise ValueError(
-                f"{_OWNER}: expected dense layers with weights of two axes, found stacked ones of shape {stacks[0]}. Adapt "
-                "each network of a stack, jax.tree.map(lambda leaf: leaf[i], network), on its own."
+                f"{_OWNER}: expected dense layers with weights of two axes, found stacked ones of shape {stacks[0]}. "
+                "Adapt each network of a stack, jax.tree.map(lambda leaf: leaf[i], network), on its own."
             )
         raise ValueError(
             f"{_OWNER}: expected a network with dense layers, or with arrays that have two axes, found "

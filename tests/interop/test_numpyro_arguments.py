@@ -327,7 +327,7 @@ def test_names_of_axes_that_do_not_fit_are_refused(options, message):
 
 
 @pytest.mark.parametrize("found", [np.ones(3), [np.ones(3)]], ids=["array", "list"])
-def test_arguments_that_are_no_tuple(found, without_type_checks):
+def test_arguments_that_are_no_tuple(found, unchecked):
     """Catches an array that is unpacked into its rows."""
 
     def model(*rows):

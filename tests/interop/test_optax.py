@@ -150,7 +150,7 @@ def test_the_metric_learns_before_the_parameters_move(key):
 
 
 @pytest.mark.parametrize("wrong", [0, None, 2.5], ids=str)
-def test_a_seed_is_no_key(wrong, without_type_checks):
+def test_a_seed_is_no_key(wrong, unchecked):
     """It is refused where it is given, not at the first update."""
     with pytest.raises(TypeError, match="langevin: expected one PRNG key, found"):
         langevin(gx.metrics.Identity(), 0.1, num_data=5, key=wrong)

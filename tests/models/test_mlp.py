@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from copy import deepcopy
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -393,6 +394,20 @@ def test_training_holds_out_whole_groups(line, inference, monkeypatch):
         assert len(rows) == number
         if number == 3:
             assert len(set(rows // 3)) == 1
+
+
+@pytest.mark.parametrize("held_out", [7, 40])
+def test_training_scales_the_examples_that_it_takes_to_all(held_out, key):
+    """Whole groups may be many more than a tenth of the examples."""
+    values = np.arange(100.0, dtype=np.float32)
+    posterior = gx.Posterior(log_prior=lambda w: -w, log_likelihood=lambda w, x: w * x, num_data=100)
+    groups = np.repeat([0, 1], [held_out, 100 - held_out])
+    _, (data, mark), training = stochastic.held_out_training(key, posterior, values, 1, 100, groups)
+    assert mark.sum() == held_out
+    expected = -2.0 + 2.0 * values[~mark].mean() * 100
+    np.testing.assert_allclose(
+        training["objective"](jnp.float32(2.0), jax.tree.map(jnp.asarray, (data, mark))), expected, rtol=1e-5
+    )
 
 
 @pytest.mark.thorough

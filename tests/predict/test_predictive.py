@@ -383,7 +383,7 @@ def test_intervals_are_of_one_number_an_example():
     assert prediction_intervals(known[:, 0], targets[:, 0], 0.0, coverage=0.5).upper == 4.0
 
 
-def test_an_array_without_axes_is_no_series_of_blocks(without_type_checks):
+def test_an_array_without_axes_is_no_series_of_blocks(unchecked):
     """It claims to be iterable."""
     with pytest.raises(TypeError, match="expected pairs of arrays"):
         numbers_from_means(np.array(0.1))

@@ -505,7 +505,7 @@ def test_arguments_are_checked(make, message):
         make()
 
 
-@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("make", "name"),
     [

@@ -485,7 +485,7 @@ def test_arguments_are_checked(settings, message):
         gx.sghmc(langevin, **{"step_size": 0.1} | settings)
 
 
-@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", ["num_inner_steps", "renormalize_every", "metric_warmup"])
 def test_numbers_of_steps_are_whole(name):
     """Catches half a step taken for none, and NumPy's numbers refused."""

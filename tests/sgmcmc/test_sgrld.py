@@ -388,7 +388,7 @@ class TestSettings:
             inspect.unwrap(sampler)(gaussian, step_size=0.1, temperature=temperature)
 
     @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc, gx.sgnht, gx.hmc, gx.nuts, gx.mclmc])
-    def test_a_traced_number_is_refused_with_the_way_out(self, sampler, without_type_checks):
+    def test_a_traced_number_is_refused_with_the_way_out(self, sampler, unchecked):
         with pytest.raises(TypeError, match=r"step_size must be a number, found a traced one.*_replace\(step_size"):
             jax.vmap(lambda h: sampler(gaussian, step_size=h).init(jnp.zeros(2)))(jnp.ones(3))
 

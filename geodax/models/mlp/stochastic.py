@@ -264,8 +264,9 @@ def held_out_training(
     num_data = posterior.num_data
     if num_data < _LEAST_TRAINED or (epoch > 1 and num_training < _LEAST_EPOCHS * epoch):
         return posterior, data, {}
-    marked, training = _in_parts(posterior)
-    return marked, (data, _held_out(rng_key, num_data, groups)), training | {"score_every": epoch}
+    held_out = _held_out(rng_key, num_data, groups)
+    marked, training = _in_parts(posterior, float(held_out.mean()))
+    return marked, (data, held_out), training | {"score_every": epoch}
 
 
 def _held_out(rng_key: PRNGKey, num_data: int, groups: np.ndarray | None) -> np.ndarray:
@@ -278,15 +279,15 @@ def _held_out(rng_key: PRNGKey, num_data: int, groups: np.ndarray | None) -> np.
     return generator.permutation(num_data) < number
 
 
-def _in_parts(posterior: Posterior) -> tuple[Posterior, dict[str, Any]]:
-    """Posterior of examples marked as held out or not, and the functions maximised by training."""
+def _in_parts(posterior: Posterior, share: float) -> tuple[Posterior, dict[str, Any]]:
+    """Posterior of examples, of which a share is marked as held out, and the functions maximised by training."""
 
     def log_likelihood(position: PyTree, batch: PyTree) -> Array:
         return posterior.log_likelihood(position, batch[0])
 
     def trained(position: PyTree, batch: PyTree) -> Array:
         each = log_likelihood(position, batch)
-        return jnp.where(batch[1], jnp.zeros_like(each), each) / (1.0 - _HELD_OUT)
+        return jnp.where(batch[1], jnp.zeros_like(each), each) / (1.0 - share)
 
     def score(position: PyTree, batch: PyTree) -> Scalar:
         each = log_likelihood(position, batch)
