@@ -45,7 +45,7 @@ _OWNER = "LaplacePosterior"
 _LOG_2PI = math.log(2.0 * math.pi)
 _MOST_ROUNDS = 1000
 _SETTLED = 1e-5  # change of the logarithm of a noise; eigenvalues are in single precision
-_EXAMPLES_AT_A_TIME = 8
+_EXAMPLES_AT_A_TIME = {True: 8, False: 32}  # by is_joint: then the Jacobian is in memory
 
 
 class LinearisedOutputs(NamedTuple):
@@ -258,35 +258,30 @@ class LaplacePosterior(AbstractWhole):
     def _linearised(self, x: PyTree) -> tuple[Array, Array]:
         network = self.network
         taps = Taps(_OWNER, network, lambda network: layers_at(network, self.places))
-        are_last = [last and not self.is_joint for last in taps.are_last(network, x)]
-        layers, precisions = layers_at(network, self.places), self._precisions()
+        layers = layers_at(network, self.places)
+        variances = [1.0 / values for values in self._precisions()]
 
-        def one(x: PyTree) -> tuple[Array, Array]:
+        def one(x: PyTree) -> Array:
             y, pull, inputs = jax.vjp(
                 lambda shifts: taps.call(network, shifts, x)[:2], taps.shifts(network), has_aux=True
             )
             inputs = [extended(layer, a) for layer, a in zip(layers, inputs, strict=True)]
-            covariance = jnp.zeros((y.size, y.size), precisions[0].dtype)
-            jacobians: list[Array] = []
-            if not all(are_last):
-                (g,) = jax.vmap(pull)(jnp.eye(y.size, dtype=y.dtype))
-                g = [_tree.widened(part.reshape(y.size, -1)) for part in g]
-                jacobians = [part[:, :, None] * a[None, None] for part, a in zip(g, inputs, strict=True)]
+            (g,) = jax.vmap(pull)(jnp.eye(y.size, dtype=y.dtype))
+            g = [_tree.widened(part.reshape(y.size, -1)) for part in g]
             if self.is_joint:
-                jacobians = [jnp.concatenate([j.reshape(y.size, -1) for j in jacobians], axis=1)[:, :, None]]
-            for i, (block, values) in enumerate(zip(self.blocks, precisions, strict=True)):
-                if are_last[i]:
-                    a = inputs[i] if block.right is None else inputs[i] @ block.right
-                    variances = (1.0 / values) @ (a * a)
-                    left = jnp.eye(y.size, dtype=values.dtype) if block.left is None else block.left
-                    covariance = covariance + (left * variances[None]) @ left.T
-                else:
-                    j = block.inward(jacobians[i]).reshape(y.size, -1)
-                    covariance = covariance + (j / values.reshape(1, -1)) @ j.T
-            return y, covariance
+                parts = [
+                    (part[:, :, None] * a[None, None]).reshape(y.size, -1) for part, a in zip(g, inputs, strict=True)
+                ]
+                g, inputs = [jnp.concatenate(parts, axis=1)], [jnp.ones(1, g[0].dtype)]
+            covariance = jnp.zeros((y.size, y.size), variances[0].dtype)
+            for block, variance, part, a in zip(self.blocks, variances, g, inputs, strict=True):
+                rows = part if block.left is None else part @ block.left
+                columns = a if block.right is None else a @ block.right
+                covariance = covariance + (rows * (variance @ (columns * columns))[None]) @ rows.T
+            return covariance
 
-        _, covariance = jax.lax.map(one, x, batch_size=_EXAMPLES_AT_A_TIME)
-        return apply_network(network, x), covariance
+        size = _EXAMPLES_AT_A_TIME[self.is_joint]
+        return apply_network(network, x), jax.lax.map(one, x, batch_size=size)
 
     def sample_linearised(
         self, key: PRNGKey, x: PyTree, *, num_samples: int = 64

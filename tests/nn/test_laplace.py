@@ -342,6 +342,16 @@ class Shared(eqx.Module):
         return jax.vmap(self.layer)(jnp.stack([x, 2 * x])).sum(0)
 
 
+def test_linearised_outputs_cost_some_passes_through_the_network(key):
+    """Catches Jacobians of 5 x 200 x 300 numbers an example that are turned into the basis of the precision."""
+    network = gx.nn.MLP(300, 5, widths=(200,), key=key)
+    rows, labels = jnp.ones((32, 300), jnp.float32), jnp.zeros(32, int)
+    posterior = gx.nn.laplace_posterior(network, gx.nn.CategoricalLikelihood(), (rows, labels))
+    compiled = jax.jit(lambda rows: posterior._linearised(rows)).lower(rows).compile()
+    num_parameters = sum(leaf.size for leaf in jax.tree.leaves(network))
+    assert compiled.cost_analysis()["flops"] / 32 < 30 * num_parameters
+
+
 def test_arguments_are_refused_in_words(key):
     key_data, key_layer = jax.random.split(key)
     network, data = classifier(key_data)
