@@ -55,7 +55,9 @@ hypothesis.settings.load_profile("geodax")
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=0, help="added to the seed that each test derives from its name")
-    parser.addoption("--minutes", type=float, default=float("inf"), help="tests that have not begun by then are skipped")
+    parser.addoption(
+        "--minutes", type=float, default=float("inf"), help="tests that have not begun by then are skipped"
+    )
 
 
 def pytest_sessionstart():
