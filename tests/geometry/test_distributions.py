@@ -13,7 +13,7 @@ import scipy.stats
 import geodax as gx
 from geodax.geometry.distributions import directions
 from geodax.geometry.distributions.hypergeometric import log_0f1, log_0f1_pair, mean_resultant_length
-from geodax.geometry.distributions.rejection import first_accepted
+from geodax.geometry.distributions.rejection import accepted, first_accepted
 from tests.marks import slow
 from tests.suites.references import by_quadrature, givens_frames, haar_frames, orthogonal_frames
 
@@ -630,3 +630,20 @@ def test_wrong_arguments_say_what_was_expected(build, message):
 def test_integer_parameters_are_taken_as_numbers():
     assert dist.MatrixLangevin(np.eye(3, 2, dtype=int)).f.dtype == jnp.zeros(()).dtype
     assert re.match(r"MatrixLangevin\(", repr(dist.MatrixLangevin(np.eye(3, 2))))
+
+
+def test_accepted_proposals_fill_the_places_in_turn(key):
+    """Uniform proposals accepted with their value as probability have the density 2 x; what is missing comes last."""
+
+    def propose(key):
+        value = jax.random.uniform(key)
+        return value, jnp.log(value)
+
+    draws = np.asarray(accepted(key, propose, 3000, 100))
+    assert len(set(draws)) == 3000
+    assert scipy.stats.kstest(draws, scipy.stats.beta(2, 1).cdf).pvalue > 1e-4
+    some = np.asarray(accepted(jax.random.clone(key), propose, 3000, 1))
+    number = np.isfinite(some).sum()
+    assert 1000 < number < 2000
+    np.testing.assert_array_equal(some[:number], draws[:number])
+    assert np.isnan(some[number:]).all()

@@ -19,15 +19,15 @@ from geodax.geometry.distributions.rejection import Proposal, first_accepted
 from geodax.geometry.linalg import polar_factor
 
 
-def off(basis: Float[Array, "n k"], z: Float[Array, "n"]) -> Float[Array, "n"]:
+def off(basis: Float[Array, "n k"], z: Float[Array, "n *m"]) -> Float[Array, "n *m"]:
     """Part of ``z`` orthogonal to the columns of ``basis``, each orthonormal or zero; repeated against rounding."""
     z = z - basis @ (basis.T @ z)
     return z - basis @ (basis.T @ z)
 
 
-def normalized(z: Float[Array, "n"]) -> Float[Array, "n"]:
-    """The direction of ``z``."""
-    return z / jnp.maximum(jnp.linalg.norm(z), jnp.finfo(z.dtype).tiny)
+def normalized(z: Float[Array, "n *m"]) -> Float[Array, "n *m"]:
+    """The directions of the columns of ``z``."""
+    return z / jnp.maximum(jnp.linalg.norm(z, axis=0, keepdims=True), jnp.finfo(z.dtype).tiny)
 
 
 def _projection_scale(concentration: Scalar, freedom: int) -> Scalar:
@@ -50,37 +50,37 @@ def excess_of_envelope(concentration: Scalar, freedom: int) -> Scalar:
 
 
 def propose_von_mises_fisher(
-    key: PRNGKey, f: Float[Array, "n"], basis: Float[Array, "n k"], freedom: int
+    normal: Float[Array, "n 2"], f: Float[Array, "n"], basis: Float[Array, "n k"], freedom: int
 ) -> tuple[Float[Array, "n"], Scalar, Scalar]:
     """Propose from the envelope of the density ``exp(f^T x)`` of the unit vectors orthogonal to ``basis``.
 
-    The columns of the basis are orthonormal or zero, and ``f``, of which the part in their span is ignored, is the mean
-    direction times the concentration. ``freedom`` is ``n`` minus the number of non-zero columns, at least 1.
+    ``normal`` are standard normal variates. The columns of the basis are orthonormal or zero, and ``f``, of which the
+    part in their span is ignored, is the mean direction times the concentration. ``freedom`` is ``n`` minus the number
+    of non-zero columns, at least 1.
 
     Returns the proposal, the logarithm of its acceptance probability, and the concentration, the norm of the part of
     ``f`` orthogonal to ``basis``.
     """
-    n = f.shape[0]
-    axis = jnp.argmin(jnp.sum(basis * basis, axis=1))
-    fallback = normalized(off(basis, normalized(off(basis, jnp.zeros_like(f).at[axis].set(1.0)))))
-    f = off(basis, f)
+    axis = jax.nn.one_hot(jnp.argmin(jnp.sum(basis * basis, axis=1)), f.shape[0], dtype=f.dtype)
+    outside = off(basis, jnp.stack([f, axis], axis=1))
+    f = outside[:, 0]
+    mean, fallback = off(basis, normalized(outside)).T
+    fallback = normalized(fallback)
     if freedom == 1:
         length = fallback @ f
-        is_up = jax.random.bernoulli(key, jax.nn.sigmoid(2.0 * length))
+        is_up = jax.scipy.special.ndtr(normal[0, 0]) < jax.nn.sigmoid(2.0 * length)
         return jnp.where(is_up, fallback, -fallback), jnp.zeros_like(length), jnp.abs(length)
     concentration = jnp.linalg.norm(f)
-    mean = normalized(jnp.where(concentration > 0, off(basis, normalized(f)), fallback))
-    frame = jnp.concatenate([basis, mean[:, None]], axis=1)
+    mean = jnp.where(concentration > 0, normalized(mean), fallback)
     m = float(freedom - 1)
     b = _projection_scale(concentration, freedom)
     base = 2.0 * b / (1.0 + b)  # one minus the cosine at which the envelope touches
-    z, other = jax.random.normal(key, (2, n), f.dtype)
-    z, other = off(frame, z), off(frame, other)
-    g, h = z @ z, other @ other
+    across = off(jnp.concatenate([basis, mean[:, None]], axis=1), normal)
+    g, h = jnp.sum(across * across, axis=0)
     total = jnp.maximum(h + b * g, jnp.finfo(f.dtype).tiny)
     fall = 2.0 * b * g / total  # one minus the cosine of the angle to the mean
     log_ratio = concentration * (base - fall) + m * jnp.log((base + (1.0 - base) * fall) * (1.0 + b) / (2.0 * base))
-    x = (1.0 - fall) * mean + (2.0 * jnp.sqrt(b * h) / total) * z
+    x = (1.0 - fall) * mean + (2.0 * jnp.sqrt(b * h) / total) * across[:, 0]
     x = off(basis, x)
     return x / jnp.linalg.norm(x), log_ratio, concentration
 

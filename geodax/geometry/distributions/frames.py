@@ -25,15 +25,16 @@ def propose_langevin(f: Float[Array, "n q"], basis: Float[Array, "n k"], freedom
 
     The columns of ``basis`` are orthonormal or zero, ``freedom`` is ``n`` minus the number of non-zero ones.
     """
-    f = jax.vmap(lambda column: off(basis, column), in_axes=1, out_axes=1)(f)
+    f = off(basis, f)
     axes = _principal_axes(f)
     f = f @ axes
     lengths = jnp.linalg.norm(f, axis=0)
 
     def propose(key: PRNGKey) -> tuple[Array, Scalar]:
         found, log_probability = basis, jnp.zeros((), f.dtype)
-        for j, key_column in enumerate(jax.random.split(key, f.shape[1])):
-            x, log_ratio, concentration = propose_von_mises_fisher(key_column, f[:, j], found, freedom - j)
+        normal = jax.random.normal(key, (*f.shape, 2), f.dtype)
+        for j in range(f.shape[1]):
+            x, log_ratio, concentration = propose_von_mises_fisher(normal[:, j], f[:, j], found, freedom - j)
             log_probability = log_probability + log_ratio
             if j > 0:
                 # norms minus concentrations, most of whose digits cancel if both are large

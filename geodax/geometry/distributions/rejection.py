@@ -18,6 +18,7 @@ from geodax._types import Array, PRNGKey, Scalar
 MAX_PROPOSALS = 100_000
 _NUM_PILOTS = 256
 _LEAST_EXPECTED = 50.0  # acceptances within max_proposals; a draw then fails with probability exp(-50)
+_AT_A_TIME = 1024
 _OTHER_WAYS = (
     "Use gibbs_sample(key, shape, num_sweeps=...), in NumPyro num_sweeps=..., sample log_prob with geodax.nuts or "
     "geodax.hmc on Stiefel(), or raise max_proposals."
@@ -46,6 +47,36 @@ def first_accepted(key: PRNGKey, propose: Proposal, max_proposals: int) -> Array
     start = (key, jnp.zeros(like.shape, like.dtype), jnp.asarray(False), jnp.asarray(0))
     _, value, is_accepted, _ = jax.lax.while_loop(is_open, attempt, start)
     return jnp.where(is_accepted, value, jnp.nan)
+
+
+def accepted(key: PRNGKey, propose: Proposal, num_draws: int, max_proposals: int) -> Array:
+    """Return the first accepted proposals; NaN for those missing after ``max_proposals`` for each of them.
+
+    Proposals are drawn in blocks. With a loop for each draw all would wait for the one that is rejected most often.
+    """
+    like = jax.eval_shape(propose, key)[0]
+    size = max(1, min(num_draws, _AT_A_TIME))
+    most = min(num_draws * max_proposals // size, 2**31 - 1)
+
+    def is_open(carry: tuple[PRNGKey, Array, Array, Array]) -> Bool[Array, ""]:
+        _, _, found, count = carry
+        return (found < num_draws) & (count < most)
+
+    def attempt(key: PRNGKey) -> tuple[Array, Bool[Array, ""]]:
+        key_proposal, key_uniform = jax.random.split(key)
+        value, log_probability = propose(key_proposal)
+        return value, log_uniform(key_uniform, like.dtype) < log_probability
+
+    def attempts(carry: tuple[PRNGKey, Array, Array, Array]):
+        key, draws, found, count = carry
+        key, key_block = jax.random.split(key)
+        values, are_accepted = jax.vmap(attempt)(jax.random.split(key_block, size))
+        numbers = found + jnp.cumsum(are_accepted, dtype=found.dtype)
+        draws = draws.at[jnp.where(are_accepted, numbers - 1, num_draws)].set(values, mode="drop")
+        return key, draws, numbers[-1], count + 1
+
+    start = (key, jnp.full((num_draws, *like.shape), jnp.nan, like.dtype), jnp.asarray(0), jnp.asarray(0))
+    return jax.lax.while_loop(is_open, attempts, start)[1]
 
 
 @with_full_precision
@@ -86,14 +117,14 @@ class AbstractRejection(eqx.Module):
         Args:
             key: A PRNG key.
             shape: Shape of the stack of draws.
-            max_proposals: Maximal number of proposals per draw.
+            max_proposals: Maximal number of proposals per draw, on average over the draws.
 
         Returns:
             The draws.
 
         Raises:
             ValueError: If the acceptance rate is so low that draws would exceed ``max_proposals``.
-            RuntimeError: Under ``jit`` or ``vmap``, when a draw had no accepted proposal.
+            RuntimeError: Under ``jit`` or ``vmap``, when draws had no accepted proposal.
         """
         owner = f"{type(self).__name__}.sample"
         key, shape = _checks.random_key(owner, key), _checks.shape(owner, shape)
@@ -149,15 +180,17 @@ def mapped_draws(
 
 @eqx.filter_jit
 def _mapped_draws(distribution, key: PRNGKey, shape: tuple[int, ...], limit: int, is_gibbs: bool) -> Array:
-    def draw(key: PRNGKey) -> Array:
-        if not is_gibbs:
-            return first_accepted(key, distribution.proposal(), limit)
+    def chain(key: PRNGKey) -> Array:
         key_start, key = jax.random.split(key)
         return jax.lax.fori_loop(
             0, limit, lambda i, x: distribution.sweep(jax.random.fold_in(key, i), x), distribution.start(key_start)
         )
 
-    draws = jax.vmap(draw)(jax.random.split(key, math.prod(shape)))
+    number = math.prod(shape)
+    if is_gibbs:
+        draws = jax.vmap(chain)(jax.random.split(key, number))
+    else:
+        draws = accepted(key, distribution.proposal(), number, limit)
     return draws.reshape(*shape, *draws.shape[1:])
 
 
