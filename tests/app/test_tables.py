@@ -700,6 +700,7 @@ def test_decimal_comma_and_point_together_are_refused(write):
         pytest.param(b"\xd0\xcf\x11\xe0rest", r"old Excel workbook", id="xls"),
         pytest.param(b"\x89HDF\r\n", r"an HDF5 file", id="hdf5"),
         pytest.param(b'[{"a": 1}, {"a": 2}]', r"JSON. Write it as CSV", id="json"),
+        pytest.param(b"<table><tr><td>1</td></tr></table>\n", r"HTML or XML, whatever .* as .xlsx or CSV", id="html"),
         pytest.param(
             b"a b {'weight': 3}\nb c {'weight': 1}\n",
             r"write_edgelist does. Write it with data=\['weight'\]",
