@@ -46,7 +46,8 @@ def hmc(
             Further arguments, such as data, are given to :func:`geodax.sample` as ``logdensity_args``.
         manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``;
             None is ordinary HMC on a pytree of unconstrained arrays.
-        step_size: Leapfrog step size; None finds it during warm-up, together with the scales of the leaves.
+        step_size: Leapfrog step size; None finds it during the warm-up of :func:`geodax.sample`, together with the
+            scales of the leaves. In a loop of your own give one: without a warm-up it is 1.
         num_integration_steps: Number of leapfrog steps of a trajectory. None (default) lets warm-up find one length for
             all chains from the distances that trajectories cover. The length of each trajectory then varies between
             0.5 and 1.5 times that length, so that it does not resonate. The estimate is noisy with few chains; 16 or

@@ -101,7 +101,8 @@ def adjusted_mclmc(
     Args:
         logdensity_fn: As for :func:`geodax.hmc`.
         manifold: Geometry of the position, of at least 2 dimensions; None is a pytree of unconstrained arrays.
-        step_size: Step size; None finds it during warm-up, together with the scales of the leaves.
+        step_size: Step size; None finds it during the warm-up of :func:`geodax.sample`, together with the
+            scales of the leaves. In a loop of your own give one: without a warm-up it is 1.
         num_integration_steps: Number of steps of a trajectory, as for :func:`geodax.hmc`: None lets warm-up find one
             length for all chains.
         length_jitter: As for :func:`geodax.hmc`.
@@ -145,7 +146,8 @@ def mclmc(
         logdensity_fn: As for :func:`geodax.hmc`.
         manifold: Geometry of the position, connected and of at least 2 dimensions; None is a pytree of unconstrained
             arrays.
-        step_size: Step size; None finds it during warm-up, together with the scales of the leaves.
+        step_size: Step size; None finds it during the warm-up of :func:`geodax.sample`, together with the
+            scales of the leaves. In a loop of your own give one: without a warm-up it is 1.
         length: Time over which a momentum is forgotten, in units of the scales. None lets warm-up find it; with a given
             ``step_size`` nothing is tuned, and None means 2.
         mass_matrix: As for :func:`geodax.nuts`.

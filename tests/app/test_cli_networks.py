@@ -254,14 +254,15 @@ def test_the_first_line_of_new_pairs_is_a_pair_if_both_are_nodes(tmp_path):
 
 @pytest.mark.parametrize("corner", ["", "Unnamed: 0"])
 @pytest.mark.parametrize("value", ["", ",w"])
-def test_an_index_is_no_node(tmp_path, corner, value):
+@pytest.mark.parametrize("numbers", [(0, 1, 2, 3), (0, 2, 3, 7)])  # of all rows, or those left by a condition
+def test_an_index_is_no_node(tmp_path, corner, value, numbers):
     edges = ((5, 7, 1), (7, 8, 3), (8, 5, 2), (8, 9, 1))
-    rows = [",".join(map(str, (k, *edge)[: 3 + bool(value)])) for k, edge in enumerate(edges)]
+    rows = [",".join(map(str, (k, *edge)[: 3 + bool(value)])) for k, edge in zip(numbers, edges, strict=True)]
     text = "\n".join([f"{corner},from,to{value}", *rows]) + "\n"
     data = read_adjacency(_written(tmp_path, text), counts=True)
     assert data.names == ("5", "7", "8", "9")
     assert data.values[1, 2] == (3 if value else 1)
-    assert any("counts the rows" in note for note in data.notes)
+    assert any("numbers the rows" in note for note in data.notes)
     pairs = read_pairs(_written(tmp_path, text), ("0", "1", "2", "3", *data.names))
     np.testing.assert_array_equal(pairs.places, [[4, 5], [5, 6], [6, 4], [6, 7]])
 

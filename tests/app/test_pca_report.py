@@ -117,7 +117,7 @@ def test_a_usual_run_has_every_section_and_says_that_it_is_fine(tmp_path):
     assert "<h2>Missing cells</h2>" not in page
     text = text_of(page)
     assert "The diagnostics found no problem" in text
-    assert "All 2 components are clearly above the limit of detection" in text
+    assert "Both components are clearly above the limit of detection" in text
     assert "after 500 warm-up iterations each, sampled in 1 min 15 s." in text
     assert "The column x was left out." in text
     assert "coloured by wine" in text
@@ -134,7 +134,7 @@ def test_a_usual_run_has_every_section_and_says_that_it_is_fine(tmp_path):
 @pytest.mark.thorough
 def test_noise_of_each_column_makes_a_page_of_factor_analysis(tmp_path):
     """Its numbers are those of the draws, and nothing says that columns have the same noise."""
-    posterior, stats, table = posterior_of()
+    posterior, stats, table = posterior_of(n=12)
     posterior = with_own_noise(posterior)
     page = page_of(tmp_path, posterior, stats, table, noise="diagonal")
     text = text_of(page)
@@ -143,8 +143,9 @@ def test_noise_of_each_column_makes_a_page_of_factor_analysis(tmp_path):
     assert "Bayesian factor analysis of wine.csv" in text
     assert "noise: one standard deviation for each column" in text
     assert "Compared with classical PCA" not in text
-    least, most = (np.median(posterior["noise"][..., k]) for k in (0, 5))
+    least, most = (np.median(posterior["noise"][..., k]) for k in (0, 11))
     assert re.search(rf"standard deviations between {least:.2g}\d* \[[^]]*\] \(column 1\) and {most:.2g}\d* \[", text)
+    assert re.findall(r"noise of column (\d+) \d", text) == [str(k) for k in range(1, 13)]  # and none is left out
     draws = quantities.pool(posterior)
     covariance = np.stack([joint_of(draws, s)[1][2:, 2:] for s in range(len(draws.noise))])
     share = 1 - draws.noise**2 / np.diagonal(covariance, axis1=1, axis2=2)
@@ -154,7 +155,7 @@ def test_noise_of_each_column_makes_a_page_of_factor_analysis(tmp_path):
         1 - (draws.noise**2).sum(axis=1) / np.trace(covariance, axis1=1, axis2=2),
     )
     rows = text.split("column noise explained by the components, %")[1]
-    assert re.match(rf" column 6 {most:.2g}\d* \[[^]]*\] {100 * np.median(share[:, 5]):.0f}", rows)
+    assert re.match(rf" column 12 {most:.2g}\d* \[[^]]*\] {100 * np.median(share[:, 11]):.0f}", rows)
 
 
 def test_detection_and_simulated_tables_with_noise_of_each_column():

@@ -39,6 +39,42 @@ def test_sums_and_means_are_left_out(tmp_path, below, found):
     assert any(note.startswith(f"Left out as sums or means of the rows above: {found}") for note in table.notes)
 
 
+_GROUPS = [("a", 3.5, 410), ("b", 1.25, 38), ("Subtotal", 4.75, 448), ("c", 2, 77), ("d", 8, 20), ("e", 4, 99)]
+
+
+@pytest.mark.parametrize("second", ["Subtotal", "North, total", "Summe Nord"])
+@pytest.mark.parametrize("grand", [[], [("Total", 18.75, 644)]])
+def test_totals_of_groups_are_left_out(tmp_path, second, grand):
+    path = tmp_path / "x.csv"
+    rows = [*_GROUPS, (second, 14, 196), *grand, ("f", 1, 7)]
+    path.write_text("name;x;n\n" + "".join(f"{';'.join(map(str, row))}\n" for row in rows))
+    table = read_table(path)
+    assert table.text["name"] == tuple("abcdef")
+    np.testing.assert_array_equal(table.values[:, 1], [410, 38, 77, 20, 99, 7])
+    assert list(table.lines) == [2, 3, 5, 6, 7, 9 + len(grand)]
+    others = f"{1 + len(grand)} other{'s' * len(grand)}."
+    assert f"Left out as sums of groups of rows above: line 4 ('Subtotal') and {others}" in table.notes
+
+
+@pytest.mark.parametrize("row", [("Total", 9.25, 300), ("b2", 4.75, 448), ("Total Gas", 900, 9)])
+def test_rows_that_are_only_called_totals_or_only_are_sums_stay(tmp_path, row):
+    path = tmp_path / "x.csv"
+    rows = [*_GROUPS[:2], row, *_GROUPS[3:]]
+    path.write_text("name,x,n\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
+    assert len(read_table(path).values) == 6
+
+
+def test_totals_among_categories_stay(tmp_path):
+    path = tmp_path / "x.csv"
+    rows = [
+        (kind, year, x)
+        for year in (2001, 2002, 2003)
+        for kind, x in (("f", year % 7), ("m", 3), ("total", 3 + year % 7))
+    ]
+    path.write_text("sex,year,x\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
+    assert len(read_table(path).values) == 9
+
+
 @pytest.mark.parametrize(
     "row",
     [

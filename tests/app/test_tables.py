@@ -178,6 +178,17 @@ def test_an_index_without_a_name_is_left_out(write):
     assert read_table(write("Unnamed: 0,x\n0,3\n1,5\n2,2\n")).names == ("x",)  # read and written again by pandas
     assert read_table(write(",x\n4,3\n9,5\n2,2\n")).names == ("column 1", "x")
     assert read_table(write("id,x\n1,3\n2,5\n3,2\n")).names == ("id", "x")
+
+
+@pytest.mark.parametrize("numbers", [(0, 3, 4, 9), (12, 7, 3, 25, 11, 0, 4, 18, 9, 2)])
+def test_the_index_of_some_rows_of_a_table_is_left_out(write, numbers):
+    """pandas keeps the numbers of the rows that are left by a condition, or shuffled for a split."""
+    rows = [f"{number},{k % 3},{k**2}.5" for k, number in enumerate(numbers)]
+    table = read_table(write("\n".join([",x,y", *rows]) + "\n"))
+    assert table.names == ("x", "y")
+    assert table.dropped["column 1"] == "without a name; it numbers the rows"
+    for other in (f"{numbers[1]},0,7.5", "-1,0,7.5", "0.5,0,7.5"):  # a repeated number, and no numbers of rows
+        assert read_table(write("\n".join([",x,y", *rows, other]) + "\n")).names == ("column 1", "x", "y")
     assert read_table(write("1,3\n2,5\n3,2\n")).names == ("column 1", "column 2")
 
 
@@ -689,6 +700,7 @@ def test_decimal_comma_and_point_together_are_refused(write):
         pytest.param(b"\xd0\xcf\x11\xe0rest", r"old Excel workbook", id="xls"),
         pytest.param(b"\x89HDF\r\n", r"an HDF5 file", id="hdf5"),
         pytest.param(b'[{"a": 1}, {"a": 2}]', r"JSON. Write it as CSV", id="json"),
+        pytest.param(b"<table><tr><td>1</td></tr></table>\n", r"HTML or XML, whatever .* as .xlsx or CSV", id="html"),
         pytest.param(
             b"a b {'weight': 3}\nb c {'weight': 1}\n",
             r"write_edgelist does. Write it with data=\['weight'\]",

@@ -1,5 +1,7 @@
 """Orthonormal matrices as sites of NumPyro models: constraint, charts, distributions, reparametrisers, priors on angles."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -201,6 +203,17 @@ def test_von_mises_fisher(key):
     for wrong in ((2 * loc[0], 1.0), (loc[0], -1.0), (1.0, 1.0)):
         with pytest.raises(ValueError, match="VonMisesFisher"):
             gxn.VonMisesFisher(*wrong)
+
+
+def test_a_common_concentration_has_one_normalizing_constant():
+    """Rows with a direction of their own, and one concentration, as in a regression."""
+    loc = jnp.tile(jnp.array([0.0, 0.6, 0.8]), (7, 1))
+    fisher = gxn.VonMisesFisher(loc, 3.0)
+    assert fisher.log_prob(loc).shape == fisher.batch_shape == (7,)
+    assert re.findall(r"f\d+(\[\d*\]) = scan", str(jax.make_jaxpr(fisher.log_prob)(loc))) == ["[]"]  # its series
+    crossed = gxn.VonMisesFisher(loc[:, None], jnp.array([1.0, 5.0]))
+    single = [[gxn.VonMisesFisher(u, kappa).log_prob(loc[0]) for kappa in (1.0, 5.0)] for u in loc[:2]]
+    np.testing.assert_allclose(crossed.log_prob(loc[0])[:2], single, rtol=1e-6)
 
 
 @pytest.mark.thorough

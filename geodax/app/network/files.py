@@ -234,7 +234,7 @@ def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = Non
     first, *others = table.file_columns
     if table.has_index and len(others) > 1 and others != list(table.text[first]):  # which would be a matrix
         edges = _named_edges(path, tuple(others if nodes is None else others[:2]), dialect)
-        note = f"Column {first!r} is left out: it has no name and counts the rows."
+        note = f"Column {first!r} is left out: it has no name and numbers the rows."
         return edges._replace(notes=(*edges.notes, note))
     if len(table.file_columns) not in (2, 3):
         return None

@@ -221,7 +221,8 @@ def support_sentence(support: int, p: int) -> str:
     if support == 0:
         return "The data do not clearly support any component: no scale is clearly above the limit of detection."
     if support == p:
-        return f"{'The component is' if p == 1 else f'All {p} components are'} clearly above the limit of detection."
+        which = {1: "The component is", 2: "Both components are"}.get(p, f"All {p} components are")
+        return f"{which} clearly above the limit of detection."
     rest = f"component {p}" if p - support == 1 else f"components {support + 1} to {p}"
     return f"The data clearly support {support} of the {p} components; {rest} cannot be distinguished from noise."
 

@@ -75,7 +75,7 @@ def write_report(
     rows.write_missing(page)
     rows.write_fit(page)
     report.section("Diagnostics")
-    write_diagnostics(report, diagnosis)
+    write_diagnostics(report, diagnosis, page.columns)
     _write_provenance(page)
     report.write(path)
 

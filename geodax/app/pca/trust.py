@@ -1,5 +1,7 @@
 """The diagnostics in the report of Bayesian PCA."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from geodax.app.pca.diagnosis import Diagnosis, extreme
@@ -25,8 +27,8 @@ _WORDS = {
 }
 
 
-def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
-    """Write the findings, the tables and the figures."""
+def write_diagnostics(report: Report, diagnosis: Diagnosis, columns: Sequence[str]) -> None:
+    """Write the findings, the tables and the figures, with the names of the table's columns."""
     report.warnings(diagnosis.findings, fine="No problems found. The chains agree and have enough effective draws.")
     report.text(
         "R-hat compares the chains and should be below 1.01. The effective sample size is the equivalent number of "
@@ -39,11 +41,11 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
         ["quantity", "numbers", "largest R\u2011hat", "smallest bulk ESS", "smallest tail ESS"],
         "The worst value of each kind of quantity.",
     )
-    chosen = [row for name in ("scale", "noise", "lp") for row in kinds.get(name, [])[:10]]
+    chosen = [row for name in ("scale", "lp", "noise") for row in kinds.get(name, [])]
     report.table(
         [
             [
-                _with_ordinal(row.name),
+                _in_words(row.name, columns),
                 *(rounded(v) for v in (row.mean, row.sd, row.quantile_5, row.quantile_50, row.quantile_95)),
                 three_decimals(row.rhat),
                 whole(row.ess_bulk),
@@ -52,7 +54,7 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
             for row in chosen
         ],
         ["quantity", "mean", "sd", "5 %", "50 %", "95 %", "R-hat", "bulk ESS", "tail ESS"],
-        "Scales, noise and log density.",
+        "Scales, log density and noise.",
     )
     _write_sampler(report, diagnosis)
     panels = _panels(diagnosis)
@@ -133,7 +135,8 @@ def _worst_of(rows: list[SummaryRow]) -> list[str]:
     return [str(len(rows)), three_decimals(extreme(rows, "rhat")), *least]
 
 
-def _with_ordinal(name: str) -> str:
-    if name.startswith("scale["):
-        return f"scale of component {int(name[6:-1]) + 1}"
-    return _WORDS.get(name, name)
+def _in_words(name: str, columns: Sequence[str]) -> str:
+    kind, _, index = name.rstrip("]").partition("[")
+    if not index:
+        return _WORDS.get(name, name)
+    return f"scale of component {int(index) + 1}" if kind == "scale" else f"{kind} of {columns[int(index)]}"

@@ -21,6 +21,7 @@ _INDEX = ("column 1", "Unnamed: 0", "row")  # a first column without a name, as 
 _OTHERS = "name the columns to read with --columns, if the command has it"
 
 _LISTED = 12  # columns in a note
+_MANY_ROWS = 10  # from which different integers in any order, as of shuffled rows, are no chance
 _COMMA = ". If numbers have a decimal comma, use --decimal ,"
 
 
@@ -81,7 +82,7 @@ class Table:
 
     @property
     def has_index(self) -> bool:
-        """Whether the first column, read as text, has no name in the header and counts the rows."""
+        """Whether the first column, read as text, has no name in the header and numbers the rows."""
         first = self.file_columns[0]
         return self.has_header and _is_index(first, self.text.get(first, ()))
 
@@ -207,7 +208,7 @@ def _sorted_out(
         is_default = asked.columns is None and not keep_constant
         state = _uninformative(c.numbers)
         if not state and is_default and has_header and _is_index(c.name, c.numbers):
-            state = "without a name; it counts the rows"
+            state = f"without a name; it {'counts' if counts_rows(c.numbers) else 'numbers'} the rows"
         if asked.columns is not None and c.name not in requested:
             dropped[c.name], aside[c.name] = "not asked for", c.numbers
         elif state and is_default:
@@ -257,10 +258,14 @@ def about_missing(inputs: np.ndarray, counts: Mapping[str, int]) -> str:
 
 
 def _is_index(name: str, cells: Sequence[str] | np.ndarray) -> bool:
+    """Whether a column has no name and numbers the rows, also those of a larger table that this one is a part of."""
     try:
-        return name in _INDEX and counts_rows(np.asarray(cells, np.float64))
+        x = np.asarray(cells, np.float64)
     except ValueError:  # text
         return False
+    if name not in _INDEX or len(x) < 3 or not np.all((x >= 0) & (x == np.round(x))):
+        return False
+    return bool(np.all(np.diff(x) > 0)) or (len(x) >= _MANY_ROWS and len(np.unique(x)) == len(x))
 
 
 def counts_rows(x: np.ndarray) -> bool:

@@ -16,15 +16,15 @@ import numpy as np
 from geodax.app.tables.assembly import ASKED_FOR, Names, OnCounting, Table, assemble, stacked, what_is_asked
 from geodax.app.tables.cells import read_columns
 from geodax.app.tables.columns import WITHOUT, Column
-from geodax.app.tables.dates import DATES, TIMES
 from geodax.app.tables.dialect import MISSING, NOTHING_SHOWN, Separators
 from geodax.app.tables.frames import CELL_END, is_workbook, read_parquet, read_workbook
 from geodax.app.tables.names import are_nameless
 from geodax.app.tables.number_forms import BOOLEAN_FORMS
 from geodax.app.tables.numpy_files import read_numpy
 from geodax.app.tables.rows import find_layout
+from geodax.app.tables.summary_rows import without_summary
 from geodax.app.tables.text_files import beginning, contents, text_file
-from geodax.data.errors import TableError, listed, near, nearest, short
+from geodax.data.errors import TableError, listed, near, nearest
 
 __all__ = ["ASKED_FOR", "Table", "if_all_there", "match_columns", "notes_on_reading", "read_table"]
 
@@ -35,9 +35,6 @@ _IMPOSED = {
     for sign, word, other in ((".", "comma", ","), (",", "point", "."))
 }
 """Advice for a number that cannot be read with the given decimal separator."""
-_MOST_SUMMARY_ROWS = 3
-_LEAST_ABOVE = 5  # rows above them
-_CHANCE = 1e-4  # of a row of data that looks like the means
 
 
 def read_table(
@@ -71,7 +68,7 @@ def read_table(
 
     Lines above a text table are left out, with a note, if they begin with # and have another number of cells, or have a
     single cell above a line of names. Up to three last rows are left out, with a note, if they begin with the sums or
-    means of the rows above, unless `keep_constant`.
+    means of the rows above, and so are sums of groups of rows that are called totals, unless `keep_constant`.
 
     Args:
         path: The file.
@@ -252,53 +249,3 @@ def _nearest(table: Table, name: str, numeric: Sequence[str], names: Sequence[st
     """Find the nearest name among unmatched numeric columns, or else among the others."""
     free = [other for other in table.file_columns if other not in names]
     return nearest(name, [other for other in free if other in numeric]) or nearest(name, free)
-
-
-def without_summary(
-    read: Sequence[Column], lines: Sequence[int], notes: list[str]
-) -> tuple[list[Column], Sequence[int]]:
-    """Leave out the last rows, with a note, if they begin with the sums or the means of the rows above."""
-    columns = [c.numbers for c in read if c.numbers is not None and c.form not in (DATES, TIMES)]
-    total = len(lines)
-    for first in range(max(total - _MOST_SUMMARY_ROWS, _LEAST_ABOVE), total):
-        with np.errstate(over="ignore", invalid="ignore"):  # of numbers above 1e154
-            is_summary = _is_summary([x[:first] for x in columns], [float(x[first]) for x in columns])
-        if is_summary:
-            label = next((c.text[first] for c in read if c.text and c.text[first]), "")
-            notes.append(
-                f"Left out as sums or means of the rows above: line {lines[first]}{f' ({short(label)})' * bool(label)}"
-                f"{' and the lines below it' * (first < total - 1)}."
-            )
-            rows = slice(first)
-            cut = [
-                c._replace(
-                    numbers=None if c.numbers is None else c.numbers[rows],
-                    text=c.text[rows],
-                    whole=None if c.whole is None else c.whole[rows],
-                )
-                for c in read
-            ]
-            return cut, lines[rows]
-    return list(read), lines
-
-
-def _is_summary(above: Sequence[np.ndarray], row: Sequence[float]) -> bool:
-    """Whether half of the numbers of a row are sums, or all are means, and not by chance."""
-    num_cells, num_sums, num_means, chance = 0, 0, 0, 1.0
-    for column, cell in zip(above, row, strict=True):
-        x = column[~np.isnan(column)]
-        if np.isnan(cell) or len(x) < _LEAST_ABOVE or np.ptp(x) == 0:
-            continue
-        num_cells += 1
-        total, mean, spread = float(x.sum()), float(x.mean()), float(x.std())
-        digits = next((d for d in range(7) if np.isclose(round(cell, d), cell, rtol=1e-12, atol=0)), 7)
-        error = 0.5001 * 10.0**-digits
-        if abs(total) > 2 * np.abs(x).max() and abs(cell - total) <= error + 1e-3 * abs(total):  # of unrounded numbers
-            num_sums += 1
-            continue
-        error += 1e-9 * abs(mean)
-        if abs(cell - mean) <= error:
-            num_means += 1
-            chance *= min(1.0, 2 * error / spread)
-    are_sums = num_sums > 0 and 2 * (num_sums + num_means) >= num_cells
-    return are_sums or (num_means == num_cells > 0 and chance < _CHANCE)  # some means are in rows that were imputed

@@ -44,6 +44,7 @@ _KINDS = {
 }
 
 _JSON = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{])')
+_MARKUP = re.compile(rb"\s*<(!doctype|\?xml|html|table)\b", re.IGNORECASE)
 _NETWORKX = re.compile(rb"(#.*\n)*[^\s,]+[ ,\t][^\s,]+[ ,\t]\{.*\}\r?(\n|$)")
 
 
@@ -130,6 +131,8 @@ def text_file(path: Path, head: bytes, encoding: str | None, notes: list[str]) -
             raise TableError(f"{path} is {kind}")
         if _JSON.match(head):
             raise TableError(f"{path} is JSON. Write it as CSV or Parquet")
+        if _MARKUP.match(head):
+            raise TableError(f"{path} is HTML or XML, whatever its name ends with. Save its table as .xlsx or CSV")
         if _NETWORKX.match(head):
             raise TableError(
                 f"{path} has a dictionary in each line, as networkx.write_edgelist does. Write it with "

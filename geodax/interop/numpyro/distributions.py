@@ -193,7 +193,8 @@ class VonMisesFisher(Distribution):
         loc = _array("VonMisesFisher: loc", loc, 1)
         concentration = jnp.asarray(concentration, loc.dtype)
         batch = np.broadcast_shapes(loc.shape[:-1], concentration.shape)
-        self.loc, self.concentration = _broadcast(loc, batch, 1), _broadcast(concentration, batch, 0)
+        # axes of length one, not copies: a common concentration has one normalising constant
+        self.loc, self.concentration = _padded(loc, batch, 1), _padded(concentration, batch, 0)
         first = (0,) * len(batch)
         distributions.VonMisesFisher(self.loc[first], self.concentration[first])
         super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
@@ -341,6 +342,11 @@ def _array(name: str, value: Any, rank: int) -> Array:
 
 def _broadcast(x: Array, batch: tuple[int, ...], rank: int) -> Array:
     return jnp.broadcast_to(x, (*batch, *x.shape[x.ndim - rank :]))
+
+
+def _padded(x: Array, batch: tuple[int, ...], rank: int) -> Array:
+    """Add leading axes of length one, so that ``x`` broadcasts to the batch."""
+    return x.reshape((1,) * (len(batch) + rank - x.ndim) + x.shape)
 
 
 def _typed(key: Any) -> Array:
