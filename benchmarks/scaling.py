@@ -34,9 +34,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 import geodax as gx
 from geodax import nn, vi
 from geodax.run.advance import build_advance
-from geodax.run.feeding import make_feed
+from geodax.run.feeding import make_feed, make_step_feed
 from geodax.run.fit_chunks import Keys, build, first_carry
-from geodax.run.fit_feeding import make_step_feed
 from geodax.run.sharding import as_mesh, everywhere_alike
 from geodax.run.split import split_of
 

@@ -26,7 +26,7 @@ from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import table
 from experiments.orthogonal_hmc.trained import FRICTION, cell
-from geodax.nn.singular_values import SingularValues, ordered_scales
+from geodax.nn.densities import SingularValues, ordered_scales
 
 NAMES = {"bottleneck": "bottleneck", "svd": "SVD"}
 PAPER = {"bottleneck": ("1.017 ± 0.003", ""), "svd": ("1.013 ± 0.003", "1.001 ± 0.002")}

@@ -226,12 +226,10 @@ def _unmet(pattern: Pattern, network: PyTree) -> str:
 
 def nodes_of(network: PyTree) -> tuple[list[tuple[str, Any]], Any]:
     """Named dense layers, normalisations and other leaves of a network, and its structure over them."""
-    paths, structure = jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_node)
+    paths, structure = jax.tree_util.tree_flatten_with_path(
+        network, is_leaf=lambda node: is_dense(node) or isinstance(node, _NORMS)
+    )
     return [(_name(path), node) for path, node in paths], structure
-
-
-def _is_node(node: object) -> bool:
-    return is_dense(node) or isinstance(node, _NORMS)
 
 
 def _is_matrix(node: Any) -> bool:

@@ -1,6 +1,8 @@
-"""Ready-made networks for images of 32 x 32 pixels: VGG-16 and ResNet-20.
+"""Ready-made networks for images of 32 x 32 pixels.
 
-**Normalisation.** Both use filter response normalisation (Singh and Krishnan 2020) instead of batch normalisation. With
+AlexNet and ResNet-18 have the sizes of Rossi, Marmin and Filippone (2020), Tables 3 and 5.
+
+**Normalisation.** All use filter response normalisation (Singh and Krishnan 2020) instead of batch normalisation. With
 batch normalisation the likelihood of an example depends on the other examples of its batch: the likelihood is then not
 a product over examples, N / B times a batch gradient does not estimate the gradient of any posterior, and predictions
 depend on the other inputs. Filter response normalisation acts on one example and has no channel groups to choose. The
@@ -10,7 +12,9 @@ kernel represents.
 
 Sources:
     He, Zhang, Ren and Sun (2016), Deep residual learning for image recognition. CVPR, section 4.2.
+    Krizhevsky, Sutskever and Hinton (2012), ImageNet classification with deep convolutional neural networks. NeurIPS.
     Izmailov, Vikram, Hoffman and Wilson (2021), What are Bayesian neural network posteriors really like? ICML.
+    Rossi, Marmin and Filippone (2020), Walsh-Hadamard variational inference for Bayesian deep learning. NeurIPS.
     Simonyan and Zisserman (2014), Very deep convolutional networks for large-scale image recognition. Configuration D.
     Singh and Krishnan (2020), Filter response normalization layer: eliminating batch dependence in the training of
     deep neural networks. CVPR.
@@ -31,6 +35,7 @@ from geodax.nn.image_layers import FilterResponseNorm, OrthogonalConv2d
 from geodax.nn.layers import OrthogonalLinear, check_sizes
 
 _VGG16 = (2, 2, 3, 3, 3)  # convolutions before each pooling
+_ALEXNET = ((1, True), (3, True), (6, False), (4, False), (4, True))  # relative channels, whether pooled
 
 
 class VGG16(eqx.Module):
@@ -66,15 +71,14 @@ class VGG16(eqx.Module):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        in_channels, width, num_classes = network_sizes("VGG16", in_channels, width, num_classes)
+        in_channels, width, num_classes = _network_sizes("VGG16", in_channels, width, num_classes)
         keys = iter(jax.random.split(key, sum(_VGG16) + num_hidden + 1))
         stages, channels = [], in_channels
+        options: dict[str, Any] = {"orthogonal": orthogonal, "dtype": dtype}
         for number, factor in zip(_VGG16, (1, 2, 4, 8, 8), strict=True):
             stage = []
             for _ in range(number):
-                stage.append(
-                    NormalizedConv(channels, factor * width, orthogonal=orthogonal, dtype=dtype, key=next(keys))
-                )
+                stage.append(NormalizedConv(channels, factor * width, key=next(keys), **options))
                 channels = factor * width
             stages.append(tuple(stage))
         hidden = OrthogonalLinear if orthogonal else Linear
@@ -88,16 +92,65 @@ class VGG16(eqx.Module):
     def __call__(
         self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, " classes"]:
-        require_32_pixels("VGG16", x)
+        _require_32_pixels("VGG16", x)
         for stage in self.stages:
             for layer in stage:
                 x = self.activation(layer(x))
-            x = halved(x)
-        return through(self.dense, self.activation, jnp.ravel(x))
+            x = _halved(x)
+        return _through(self.dense, self.activation, jnp.ravel(x))
 
 
-def require_32_pixels(owner: str, x: Float[Array, "channels height width"]) -> None:
-    """Raise ValueError for images of another size than 32 x 32."""
+class AlexNet(eqx.Module):
+    """AlexNet for images of 32 x 32 pixels: 5 convolutions 3 x 3, 3 dense layers.
+
+    Args:
+        num_classes: Number of outputs.
+        in_channels: Number of channels of an image.
+        width: Number of channels of the first convolution; the others have 3, 6, 4 and 4 times as many, the dense
+            layers ``64 * width`` units.
+        activation: Applied after every layer but the last.
+        dtype: Dtype of the parameters; images should have the same.
+        key: PRNG key for the initial parameters.
+    """
+
+    convolutions: tuple["NormalizedConv", ...]
+    dense: tuple[Callable[..., Array], ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        num_classes: int = 10,
+        *,
+        in_channels: int = 3,
+        width: int = 64,
+        activation: Callable[[Array], Array] = jax.nn.silu,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        in_channels, width, num_classes = _network_sizes("AlexNet", in_channels, width, num_classes)
+        keys = iter(jax.random.split(key, len(_ALEXNET) + 3))
+        convolutions, channels = [], in_channels
+        for factor, _ in _ALEXNET:
+            convolutions.append(NormalizedConv(channels, factor * width, dtype=dtype, key=next(keys)))
+            channels = factor * width
+        units = 16 * channels
+        self.convolutions = tuple(convolutions)
+        self.dense = tuple(
+            Linear(units, outputs, dtype=dtype, key=next(keys)) for outputs in (units, units, num_classes)
+        )
+        self.activation = activation
+
+    def __call__(
+        self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
+    ) -> Float[Array, " classes"]:
+        _require_32_pixels("AlexNet", x)
+        for layer, (_, is_pooled) in zip(self.convolutions, _ALEXNET, strict=True):
+            x = self.activation(layer(x))
+            x = _halved(x) if is_pooled else x
+        return _through(self.dense, self.activation, jnp.ravel(x))
+
+
+def _require_32_pixels(owner: str, x: Float[Array, "channels height width"]) -> None:
     if x.shape[1:] != (32, 32):
         raise ValueError(
             f"{owner}: expected an image of shape (channels, 32, 32), found {x.shape}; pad or resize it, or use a "
@@ -105,7 +158,7 @@ def require_32_pixels(owner: str, x: Float[Array, "channels height width"]) -> N
         )
 
 
-def through(
+def _through(
     layers: tuple[Callable[..., Array], ...], activation: Callable[[Array], Array], x: Float[Array, " inputs"]
 ) -> Float[Array, " outputs"]:
     """Apply dense layers, with the activation after each but the last."""
@@ -115,7 +168,7 @@ def through(
     return last(x)
 
 
-def halved(x: Float[Array, "channels height width"]) -> Float[Array, "channels half_height half_width"]:
+def _halved(x: Float[Array, "channels height width"]) -> Float[Array, "channels half_height half_width"]:
     """2 x 2 max pooling."""
     # by comparison: the derivative of a maximum divides by the number of entries equal to it, which can be zero if the
     # compiler recomputes them with different rounding
@@ -127,8 +180,7 @@ def _larger(a: Array, b: Array) -> Array:
     return jnp.where(a >= b, a, b)
 
 
-def network_sizes(owner: str, in_channels: Any, width: Any, num_classes: Any) -> tuple[int, ...]:
-    """Check the sizes of an image network."""
+def _network_sizes(owner: str, in_channels: Any, width: Any, num_classes: Any) -> tuple[int, ...]:
     return check_sizes(owner, in_channels=in_channels, width=width, num_classes=num_classes)
 
 
@@ -156,7 +208,7 @@ class AbstractResNet(eqx.Module):
         key: PRNGKey,
         **options: Any,
     ):
-        in_channels, width, num_classes = network_sizes(type(self).__name__, in_channels, width, num_classes)
+        in_channels, width, num_classes = _network_sizes(type(self).__name__, in_channels, width, num_classes)
         key_first, key_last, key_blocks = jax.random.split(key, 3)
         self.first = NormalizedConv(in_channels, width, key=key_first, **options)
         sizes = [width * 2**stage for stage in range(num_stages) for _ in range(blocks_a_stage)]
@@ -213,6 +265,40 @@ class ResNet20(AbstractResNet):
             activation=activation,
             key=key,
             orthogonal=orthogonal,
+            dtype=dtype,
+        )
+
+
+class ResNet18(AbstractResNet):
+    """ResNet-18 for images of 32 x 32 pixels: a convolution, 8 two-layer blocks in 4 stages, a dense layer.
+
+    Args:
+        num_classes: Number of outputs.
+        in_channels: Number of channels of an image.
+        width: Number of channels of the first stage; the others have 2, 4 and 8 times as many.
+        activation: Applied after every normalisation except those before a sum, and after the sum.
+        dtype: Dtype of the parameters; images should have the same.
+        key: PRNG key for the initial parameters.
+    """
+
+    def __init__(
+        self,
+        num_classes: int = 10,
+        *,
+        in_channels: int = 3,
+        width: int = 64,
+        activation: Callable[[Array], Array] = jax.nn.silu,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        super().__init__(
+            4,
+            2,
+            num_classes=num_classes,
+            in_channels=in_channels,
+            width=width,
+            activation=activation,
+            key=key,
             dtype=dtype,
         )
 
@@ -300,9 +386,8 @@ class ResidualBlock(eqx.Module):
         self.second = NormalizedConv(out_channels, out_channels, key=keys[1], **options)
         self.shortcut = None
         if stride != 1:
-            self.shortcut = NormalizedConv(
-                in_channels, out_channels, kernel_size=1, stride=stride, key=keys[2], **options
-            )
+            options |= {"kernel_size": 1, "stride": stride}
+            self.shortcut = NormalizedConv(in_channels, out_channels, key=keys[2], **options)
         self.activation = activation
 
     def __call__(

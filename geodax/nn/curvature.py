@@ -72,17 +72,13 @@ def input_curvature(
 
         def advance(_: Array, u: Array) -> Array:
             image = product(u)
-            length = _length(image)
+            length = jnp.linalg.norm(image)
             return jnp.where(length > 0, image / jnp.where(length > 0, length, 1.0), u)
 
         start = jax.random.normal(key, x.shape, x.dtype)
-        direction = jax.lax.fori_loop(0, num_iterations, advance, start / _length(start))
-        hessian_norm, gradient_norm = _length(product(direction)), _length(gradient)
+        direction = jax.lax.fori_loop(0, num_iterations, advance, start / jnp.linalg.norm(start))
+        hessian_norm, gradient_norm = jnp.linalg.norm(product(direction)), jnp.linalg.norm(gradient)
         return InputCurvature(hessian_norm / (gradient_norm + epsilon), hessian_norm, gradient_norm)
 
     x, y = batch
     return jax.vmap(one)(jax.random.split(key, x.shape[0]), x, y)
-
-
-def _length(x: Array) -> Array:
-    return jnp.sqrt(jnp.sum(x * x))

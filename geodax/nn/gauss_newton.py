@@ -84,7 +84,6 @@ class Taps:
         return isinstance(other, Taps) and self.places == other.places
 
     def __hash__(self) -> int:
-        """Hash the places."""
         return hash(self.places)
 
     def call(self, network: PyTree, shifts: list[Array], x: PyTree) -> tuple[Array, list[Array], list[bool]]:

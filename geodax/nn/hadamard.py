@@ -1,4 +1,4 @@
-r"""Dense layers of Walsh-Hadamard variational inference (WHVI).
+r"""Dense and convolution layers of Walsh-Hadamard variational inference (WHVI).
 
 A square weight of order D, a power of two, is
 
@@ -11,7 +11,8 @@ are :math:`W_{ij} = D^{-1/2}\, s_{1i}\, s_{2j}\, (H g)_{i \oplus j}` with the bi
 **Other sizes.** Inputs are zero-padded to D; independent blocks are stacked as needed, and the first ``out_features``
 of their rows are kept. **Columns.** The weight of a single output is long and thin; it is
 :math:`w = \mathrm{vec}(W)`, column by column, for a W of order about the square root of its length, and
-:math:`w^T h = g^T \mathrm{diag}(H S_1 X S_2 H)` with :math:`h = \mathrm{vec}(X)`.
+:math:`w^T h = g^T \mathrm{diag}(H S_1 X S_2 H)` with :math:`h = \mathrm{vec}(X)`. **Convolutions.** The kernel
+out x in x h x w is the matrix out x ihw.
 
 **Local reparametrisation.** The product with an input is linear in g, so only g is drawn, once per key. With one key
 per example every example has its own weights: the expected log likelihood is unchanged, and the variance of its
@@ -36,7 +37,8 @@ from jaxtyping import Float
 from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.hadamard import fwht, hadamard_size
-from geodax.nn.layers import Sized, check_sizes
+from geodax.nn.convolve import patches_of
+from geodax.nn.layers import Sized, check_sizes, kernel_shape, side_padding
 from geodax.vi.families import AbstractFamily, DiagonalGaussian, gaussian
 from geodax.vi.flows import planar
 from geodax.vi.modules import AbstractVariational
@@ -247,6 +249,76 @@ class WHVILinear(AbstractVariational, Sized):
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
         """Return weight and bias of an ordinary layer, drawn using the key, or the means."""
         return self.weight.matrix(key), self.bias
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        return self.weight.kl(key)
+
+
+class WHVIConv2d(AbstractVariational):
+    """A convolution with a Walsh-Hadamard kernel.
+
+    All positions of an image share one kernel; with one key per image, every image has its own kernel. The kernel is
+    never formed: the fast transform is applied to the patches of the image.
+
+    Args:
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
+        kernel_size: Height and width, or one number for both.
+        stride: Stride of the convolution.
+        padding: Rows and columns of zeros on each side, or ``"SAME"`` or ``"VALID"``.
+        use_bias: Whether a bias is added; it is optimised, without a posterior.
+        dtype: Dtype of the parameters; images should have the same.
+        key: PRNG key for the initial parameters.
+        **options: ``covariance``, ``rank``, ``num_flows``, ``scales``, ``prior_variance``, ``scale_prior_variance``,
+            ``initial_deviation`` and ``gain`` of :class:`WHVILinear`.
+
+    Attributes:
+        weight: The :class:`HadamardWeight`, out x (in * height * width).
+        bias: out, or None.
+    """
+
+    weight: HadamardWeight
+    bias: Float[Array, " out"] | None
+    kernel_size: tuple[int, int] = eqx.field(static=True)
+    stride: int = eqx.field(static=True)
+    padding: int | str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | np.integer | tuple[int, int],
+        *,
+        stride: int = 1,
+        padding: int | str = 0,
+        use_bias: bool = True,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+        **options: Any,
+    ):
+        shape, self.stride = kernel_shape("WHVIConv2d", in_channels, out_channels, kernel_size, stride)
+        self.weight = HadamardWeight(math.prod(shape[1:]), shape[0], column=False, dtype=dtype, key=key, **options)
+        self.bias = jnp.zeros(shape[0], dtype) if use_bias else None
+        self.kernel_size = shape[2:]
+        self.padding = side_padding("WHVIConv2d", padding)
+
+    def __call__(
+        self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
+    ) -> Float[Array, "out_channels out_height out_width"]:
+        height, width = self.kernel_size
+        x = _checks.image("WHVIConv2d", x, self.weight.in_features // (height * width))
+        patches = patches_of(x, self.kernel_size, self.stride, self.padding)
+        y = jnp.moveaxis(self.weight.apply(jnp.moveaxis(patches, 0, -1), key), -1, 0)
+        return y if self.bias is None else y + self.bias[:, None, None]
+
+    def kernel(self, key: PRNGKey | None = None) -> Float[Array, "out_channels in_channels h w"]:
+        """Return the dense kernel, drawn using the key, or its mean."""
+        matrix = self.weight.matrix(key)
+        return matrix.reshape(len(matrix), -1, *self.kernel_size)
+
+    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
+        """Return kernel and bias of an ordinary layer, drawn using the key, or the means."""
+        return self.kernel(key), self.bias
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         return self.weight.kl(key)

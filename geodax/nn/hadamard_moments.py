@@ -28,8 +28,7 @@ from jaxtyping import Float
 
 from geodax._types import Array
 from geodax.geometry.hadamard import fwht, hadamard_matrix
-from geodax.nn.hadamard import HadamardWeight, WHVILinear
-from geodax.nn.hadamard_conv import WHVIConv2d
+from geodax.nn.hadamard import HadamardWeight, WHVIConv2d, WHVILinear
 from geodax.vi.families import AbstractFamily, AbstractGaussian
 
 

@@ -236,10 +236,7 @@ def _fraction(x: Array) -> Array:
 def _log_mixture(q: Scalar, num_entries: int) -> Scalar:
     """Logarithm of the integral over u, for at least two entries."""
     a = 0.5 * (num_entries + 1)
-    return _quadrature(jnp.maximum(q, float(jnp.finfo(q.dtype).tiny) ** 0.75), a)
 
-
-def _quadrature(q: Scalar, a: float) -> Scalar:
     @jax.custom_jvp
     def log_integral(q: Scalar) -> Scalar:
         top, _, log_weights = _nodes(q, a)
@@ -253,7 +250,7 @@ def _quadrature(q: Scalar, a: float) -> Scalar:
         mean = top * jnp.sum(jax.nn.softmax(log_weights) * jnp.exp(shifts))
         return log_integral(q), -0.5 * mean * tangent
 
-    return log_integral(q)
+    return log_integral(jnp.maximum(q, float(jnp.finfo(q.dtype).tiny) ** 0.75))
 
 
 def _nodes(q: Scalar, a: float) -> tuple[Scalar, Array, Array]:

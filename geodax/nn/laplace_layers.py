@@ -136,7 +136,24 @@ class LaplacePosterior(AbstractWhole):
         return jnp.exp(-self.log_prior_precision)
 
     def sample(self, key: PRNGKey) -> Position:
-        return self._moved(self._steps(key))
+        keys = jax.random.split(key, len(self.blocks))
+        steps = [
+            block.outward(normal(keys[i], values.shape, values.dtype) / jnp.sqrt(values))
+            for i, (block, values) in enumerate(zip(self.blocks, self._precisions(), strict=True))
+        ]
+
+        def moved(layers: list[Any]) -> list[Any]:
+            matrices = [_tree.widened(matrix_of(layer)) for layer in layers]
+            parts = steps
+            if self.is_joint:
+                ends = np.cumsum([matrix.size for matrix in matrices])[:-1]
+                parts = jnp.split(steps[0][:, 0], ends)
+            return [
+                with_matrix(layer, matrix + part.reshape(matrix.shape))
+                for layer, matrix, part in zip(layers, matrices, parts, strict=True)
+            ]
+
+        return replaced(self.network, self.places, moved)
 
     def sampler(self) -> SamplingAlgorithm:
         """Return a sampling algorithm of independent draws, for :func:`geodax.sample`.
@@ -333,27 +350,6 @@ class LaplacePosterior(AbstractWhole):
         if not self.is_joint:
             return matrices
         return [jnp.concatenate([matrix.reshape(-1) for matrix in matrices])[:, None]]
-
-    def _steps(self, key: PRNGKey) -> list[Array]:
-        keys = jax.random.split(key, len(self.blocks))
-        return [
-            block.outward(normal(keys[i], values.shape, values.dtype) / jnp.sqrt(values))
-            for i, (block, values) in enumerate(zip(self.blocks, self._precisions(), strict=True))
-        ]
-
-    def _moved(self, steps: list[Array]) -> Any:
-        def moved(layers: list[Any]) -> list[Any]:
-            matrices = [_tree.widened(matrix_of(layer)) for layer in layers]
-            parts = steps
-            if self.is_joint:
-                ends = np.cumsum([matrix.size for matrix in matrices])[:-1]
-                parts = jnp.split(steps[0][:, 0], ends)
-            return [
-                with_matrix(layer, matrix + part.reshape(matrix.shape))
-                for layer, matrix, part in zip(layers, matrices, parts, strict=True)
-            ]
-
-        return replaced(self.network, self.places, moved)
 
     def _with_noise(self, log_noise: Float[Array, "*targets"]) -> "LaplacePosterior":
         found = eqx.tree_at(lambda node: node.log_noise, self, log_noise)

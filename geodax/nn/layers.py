@@ -26,8 +26,7 @@ from jaxtyping import Float
 from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
-from geodax.nn.densities import AbstractStructuredPrior, Haar
-from geodax.nn.singular_values import SingularValues, ordered_scales
+from geodax.nn.densities import AbstractStructuredPrior, Haar, SingularValues, ordered_scales
 from geodax.nn.structure import AbstractStructured
 
 

@@ -7,7 +7,7 @@ With the outputs :math:`f` of a network at an example, and a parameter :math:`s`
 likelihood                                      distribution of the target
 ==============================================  =====================================================================
 :class:`CategoricalLikelihood`                  class k with probability :math:`e^{f_k} / \sum_j e^{f_j}`
-:class:`~geodax.nn.WithCutPoints`               ordered classes: a network whose outputs are categorical logits
+:class:`WithCutPoints`                          ordered classes: a network whose outputs are categorical logits
 :class:`GaussianLikelihood`                     :math:`N(f, s^2)`; several targets: the same or each its own :math:`s`
 :class:`~geodax.nn.HeteroscedasticLikelihood`   :math:`N(f_1, e^{2 f_2})`
 :class:`~geodax.nn.StudentTLikelihood`          :math:`f + s\, t_\nu`
@@ -175,7 +175,6 @@ class AbstractNoisyLikelihood(AbstractLikelihood):
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return locations and logarithms of scales."""
-        require_one_parameter(type(self).__name__, "noise", self.noise, position)
         return outputs, spread_over(self.log_noise(position, outputs), outputs)
 
     def log_noise(self, position: Position, like: Array) -> Array:
@@ -225,25 +224,65 @@ class WithNoise(eqx.Module):
         return self.network(*args, **kwargs)
 
 
-def _noise_holders(position: Position) -> list[WithNoise]:
-    """The position, or the network in it, if they have a noise parameter."""
-    return [holder for holder in (position, getattr(position, "network", None)) if isinstance(holder, WithNoise)]
+class WithCutPoints(eqx.Module):
+    r"""A network with one output, and cut points between ordered classes: the cumulative logit model.
+
+    With cut points :math:`c_1 < \dots < c_{K-1}` and the network's output f, :math:`P(y \le k \mid x) = \sigma(c_k -
+    f(x))`. The cut points sum to zero, since the network's last bias shifts f; their spacings :math:`c_{k+1} - c_k =
+    e^{\text{log\_spacings}_k}` are parameters. For two classes this is logistic regression on f.
+
+    Calling it returns the log probabilities of the classes, which are logits for :class:`CategoricalLikelihood` and
+    :func:`~geodax.predict.predictive.predict_classes`.
+
+    Args:
+        network: The network, with a scalar output.
+        num_classes: Number of classes.
+        dtype: Dtype of the parameters ``log_spacings`` (num_classes - 2), which are initially 0; None for two classes.
+
+    Source:
+        McCullagh (1980), Regression models for ordinal data. JRSS B 42.
+    """
+
+    network: PyTree
+    log_spacings: Float[Array, " spacings"] | None  # no array of size zero, which stores cannot hold
+
+    def __init__(self, network: PyTree, num_classes: int, *, dtype: Any = jnp.float32):
+        self.network = network
+        number = _checks.whole("WithCutPoints", "num_classes", num_classes, least=2)
+        self.log_spacings = jnp.zeros(number - 2, dtype) if number > 2 else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Float[Array, " classes"]:
+        """Return the log probabilities of the classes for one example."""
+        output = _tree.widened(self.network(*args, **kwargs))
+        if output.shape != ():
+            raise ValueError(
+                f"WithCutPoints: expected a network with one scalar output (out_features='scalar'), found shape "
+                f"{output.shape}."
+            )
+        if self.log_spacings is None:
+            return jnp.stack([jax.nn.log_sigmoid(-output), jax.nn.log_sigmoid(output)])
+        log_spacings = _tree.widened(self.log_spacings).astype(output.dtype)
+        cuts = jnp.concatenate([jnp.zeros(1, output.dtype), jnp.cumsum(jnp.exp(log_spacings))])
+        ends = cuts - jnp.mean(cuts) - output
+        below, above = jax.nn.log_sigmoid(ends), jax.nn.log_sigmoid(-ends)
+        # s(a) - s(b) = s(a) s(-b) (1 - exp(b - a)), which does not cancel in the tails
+        between = below[1:] + above[:-1] + jnp.log(-jnp.expm1(-jnp.exp(log_spacings)))
+        return jnp.concatenate([below[:1], between, above[-1:]])
 
 
-def require_one_parameter(owner: str, name: str, value: float | None, position: Position) -> None:
-    """Raise ValueError if a parameter is both given and part of the position."""
-    if value is not None and _noise_holders(position):
+def log_parameter(owner: str, name: str, value: float | None, position: Position, like: Array) -> Array:
+    """Return the logarithm of a given parameter, in the dtype of ``like``, or that of the position.
+
+    Raises ValueError if there are both, or none.
+    """
+    held = [node for node in (position, getattr(position, "network", None)) if isinstance(node, WithNoise)]
+    if value is not None and held:
         raise ValueError(
             f"{owner}: the {name} is given, as {value:g}, and the position has a noise parameter "
             f"too (nn.WithNoise), which would not affect the likelihood. Leave out {name}=, or the nn.WithNoise."
         )
-
-
-def log_parameter(owner: str, name: str, value: float | None, position: Position, like: Array) -> Array:
-    """Return the logarithm of a given parameter, or the one of the position, in the dtype of ``like``."""
     if value is not None:
         return jnp.asarray(math.log(value), like.dtype)
-    held = _noise_holders(position)
     if held:
         return held[0].log_noise
     raise ValueError(

@@ -7,8 +7,7 @@ import jax
 
 from geodax import _tree
 from geodax._types import PRNGKey, PyTree
-from geodax.nn.likelihoods import WithNoise
-from geodax.nn.ordinal import WithCutPoints
+from geodax.nn.likelihoods import WithCutPoints, WithNoise
 
 
 class Linearised(eqx.Module):

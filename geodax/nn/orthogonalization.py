@@ -79,9 +79,8 @@ def orthogonalize(
 
 
 def _is_replaceable(node: Any) -> bool:
-    if not isinstance(node, eqx.nn.Linear) or "scalar" in (node.in_features, node.out_features):
-        return False
-    return has_weight(node)
+    is_linear = isinstance(node, eqx.nn.Linear)
+    return is_linear and "scalar" not in (node.in_features, node.out_features) and has_weight(node)
 
 
 def _filled(layer: Any, node: Any, **values: np.ndarray) -> Any:

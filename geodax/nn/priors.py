@@ -111,7 +111,7 @@ class Priors(eqx.Module):
             raise TypeError(f"Priors: expected a list of rules, found {_checks.described(rules)}.")
         for rule in rules:
             is_pair = isinstance(rule, tuple) and len(rule) == 2
-            if not is_pair or not (isinstance(rule[0], str) or callable(rule[0])) or not _is_prior(rule[1]):
+            if not is_pair or not (isinstance(rule[0], str) or callable(rule[0])) or not isinstance(rule[1], Prior):
                 raise TypeError(
                     "Priors: a rule is a pair of a pattern (a string such as '*.bias', or a function of path and "
                     f"shape) and a distribution such as nn.Gaussian(1.0), found {rule!r}."
@@ -195,14 +195,10 @@ class Priors(eqx.Module):
     def _governed(self, network: PyTree) -> list[tuple[str, Array, Prior]]:
         named = _named_arrays(network)
         self._check_rules([(path, array.shape, own is not None) for path, array, own, *_ in named])
-        governed = [
-            (
-                path,
-                array,
-                _by_name(self._prior_of(path, array, own), path, array.shape, is_norm=is_norm, stacked=stacked),
-            )
-            for path, array, own, is_norm, stacked in named
-        ]
+        governed = []
+        for path, array, own, is_norm, stacked in named:
+            prior = _by_name(self._prior_of(path, array, own), path, array.shape, is_norm=is_norm, stacked=stacked)
+            governed.append((path, array, prior))
         paths = [path for path, _, _ in governed]
         for path, _, prior in governed:
             if isinstance(prior, AbstractHierarchicalPrior) and paths.count(path) > 1:
@@ -340,7 +336,3 @@ def meets(pattern: Pattern, path: str, shape: tuple[int, ...]) -> bool:
     if not isinstance(pattern, str):
         return bool(pattern(path, shape))
     return any(fnmatch.fnmatchcase(name, pattern) for name in (path, path.removesuffix(VALUE)))
-
-
-def _is_prior(prior: Any) -> bool:
-    return isinstance(prior, (AbstractPrior, AbstractHierarchicalPrior))

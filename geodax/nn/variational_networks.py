@@ -12,8 +12,7 @@ from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.nn.densities import Gaussian, resolve_scale
 from geodax.nn.dropout import DropoutConv2d, DropoutLinear
-from geodax.nn.hadamard import WHVILinear
-from geodax.nn.hadamard_conv import WHVIConv2d
+from geodax.nn.hadamard import WHVIConv2d, WHVILinear
 from geodax.nn.layers import BottleneckLinear
 from geodax.nn.mean_field import MeanFieldConv2d, MeanFieldLinear, flag
 from geodax.nn.priors import Priors
@@ -97,17 +96,14 @@ def variational(
     if not any(map(_is_layer, nodes)):
         raise ValueError("variational: the network has no equinox.nn.Linear or Conv2d layer to replace.")
 
-    def options_of(place: Any) -> dict[str, Any]:
-        if inference != "mean-field":
-            return {}
-        return {"local": local and not any(place[: len(path)] == path for path in attentions)}
-
     def replaced(place: Any, path: str, node: Any, key: PRNGKey) -> Any:
         variances = _variances(path, node, priors_)
         own = options if inference == "whvi" else variances | options
         if isinstance(node, Linear):
             inputs, outputs = (1 if size == "scalar" else size for size in (node.in_features, node.out_features))
-            common = {"use_bias": node.use_bias, "dtype": node.weight.dtype, "key": key} | options_of(place) | own
+            common = {"use_bias": node.use_bias, "dtype": node.weight.dtype, "key": key} | own
+            if inference == "mean-field":
+                common["local"] = local and not any(place[: len(path)] == path for path in attentions)
             layer: Any = dense(inputs, outputs, **common)
             layer = FirstOutput(layer) if node.out_features == "scalar" else layer
             return ScalarInput(layer) if node.in_features == "scalar" else layer

@@ -191,12 +191,7 @@ def result_of(
     draws.describe(attributes)
     groups: Mapping[str, Mapping[str, Any]] = draws.read(run.num_draws)
     if hosts.is_several() and not isinstance(draws, MemoryDraws | ShardedDraws):
-        expected = {
-            group: {
-                name: np.empty((num_chains, run.num_draws, *shape), dtype) for name, (shape, dtype) in variables.items()
-            }
-            for group, variables in shapes.items()
-        }
+        expected = MemoryDraws(shapes, num_chains, run.num_draws).read(run.num_draws)
         there = {group: {name: np.asarray(values) for name, values in of.items()} for group, of in groups.items()}
         groups = hosts.from_first(there if hosts.is_first() else expected)
     return to_datatree(groups, attributes)

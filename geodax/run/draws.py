@@ -21,9 +21,8 @@ from geodax.run import group_files, hosts, zarr_files
 from geodax.run.blocks import lazy
 from geodax.run.errors import CheckpointError, StorageError
 from geodax.run.locks import require_no_links
-from geodax.run.store_layouts import Layout, dimension_names
-from geodax.run.store_reading import checked_chunk, opened, reason_of, require_no_draws, store_in, unreadable
-from geodax.run.store_record import Record
+from geodax.run.store_layouts import Layout, Record, dimension_names
+from geodax.run.zarr_files import opened, reason_of, require_no_draws, store_in, unreadable
 
 Shapes = Mapping[str, Mapping[str, tuple[tuple[int, ...], np.dtype]]]
 _CHUNK_BYTES = 4 << 20
@@ -347,7 +346,7 @@ def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
         labels = found.facts.pop(group_files.LABELS, {})
         tree = to_datatree(found.groups, found.facts, found.dimensions)
         groups = {group: tree[group].to_dataset() for group in found.groups}
-        groups |= group_files.read_groups(path, found.arrays, num_draws, checked_chunk)
+        groups |= group_files.read_groups(path, found.arrays, num_draws)
         return tree.assign({name: xr.DataTree(of) for name, of in group_files.with_labels(groups, labels).items()})
     except StorageError:
         raise

@@ -23,10 +23,8 @@ class StorageError(OSError):
         fit: For a variational fit, what :func:`geodax.vi.fit` would have returned at that moment.
     """
 
-    def __init__(self, message: str, *, draws: Any = None, fit: Any = None):
-        super().__init__(message)
-        self.draws = draws
-        self.fit = fit
+    draws: Any = None
+    fit: Any = None
 
 
 class FolderInUseError(StorageError):

@@ -20,28 +20,16 @@ from jax.sharding import Mesh, PartitionSpec
 from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.data.minibatches import batches, require_no_batches
-from geodax.run import hosts
+from geodax.run import hosts, sharding
 from geodax.run.driver import Checkpoints, Run, drive
 from geodax.run.failures import from_the_start, is_defined, of_large_numbers, suspected
-from geodax.run.feeding import Feed, loader_of, warn_unless_repeatable
+from geodax.run.feeding import Feed, loader_of, make_step_feed, warn_unless_repeatable
 from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first_carry, history_of, is_exhausted
-from geodax.run.fit_feeding import make_step_feed
 from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
 from geodax.run.programs import compiled
 from geodax.run.progress import Reporter, reporting
-from geodax.run.sharding import (
-    CHAIN_AXIS,
-    DATA_AXIS,
-    Devices,
-    as_mesh,
-    data_axis,
-    device_list,
-    device_mesh,
-    everywhere_alike,
-    put_everywhere,
-)
 from geodax.run.signals import stop_signals
-from geodax.run.split import Split, mesh_of, model_axes, require_same_devices, split_of
+from geodax.run.split import Split, mesh_of, split_of
 from geodax.sgmcmc.schedules import as_schedule
 from geodax.vi.elbo import VariationalAlgorithm, ascent, elbo
 from geodax.vi.modules import has_posterior
@@ -90,7 +78,7 @@ def fit(
     window: int | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
-    devices: Devices = None,
+    devices: sharding.Devices = None,
     progress: bool | Reporter = True,
 ) -> Fit:
     """Fit a variational posterior by stochastic ascent of the evidence lower bound.
@@ -201,10 +189,11 @@ def fit(
     def carry_at(network: PyTree, state: Any) -> Carry:
         return first_carry(network, state, -(-num_steps // window), validation is not None)
 
-    axes = () if mesh is None else tuple(name for name in (CHAIN_AXIS, DATA_AXIS) if mesh.shape.get(name, 1) > 1)
+    sizes = {} if mesh is None else mesh.shape
+    axes = tuple(name for name in (sharding.CHAIN_AXIS, sharding.DATA_AXIS) if sizes.get(name, 1) > 1)
     advance, close = build(algorithm, log_likelihood, feed.draw, num_data, validation is not None, axes, split)
     held_out = () if validation is None else _like_data(validation, feed)
-    put_carry = functools.partial(put_everywhere, mesh=mesh) if split is None else split.placed
+    put_carry = functools.partial(sharding.put_everywhere, mesh=mesh) if split is None else split.placed
     run = Run(carry_at(network, state), num_steps)
     if split is not None:
         run.carry = split.placed(run.carry)
@@ -251,12 +240,13 @@ def fit(
         report = stack.enter_context(reporting(progress))
         signals = stack.enter_context(stop_signals())
         number = np.int32(0)
-        run.carry, keys, held_out = put_carry(run.carry), *(put_everywhere(tree, mesh) for tree in (keys, held_out))
+        run.carry = put_carry(run.carry)
+        keys, held_out = (sharding.put_everywhere(tree, mesh) for tree in (keys, held_out))
         load = loader_of(feed, mesh)
         first = load(0, 1)
         advance, close = (
-            everywhere_alike(unit, mesh, where, split)
-            for unit, where in ((advance, feed.placement(data_axis(mesh))), (close, PartitionSpec()))
+            sharding.everywhere_alike(unit, mesh, where, split)
+            for unit, where in ((advance, feed.placement(sharding.data_axis(mesh))), (close, PartitionSpec()))
         )
         advancing = compiled(advance, run.carry, keys, first, number, number, donate_argnums=(0,))
         if folder is not None:
@@ -292,34 +282,32 @@ def _optimizer(optimizer: Optimizer | None, learning_rate: Any) -> Optimizer:
 
 
 def _placement(
-    network: PyTree, devices: Devices, num_samples: int, batch_size: int, can_split: bool
+    network: PyTree, devices: sharding.Devices, num_samples: int, batch_size: int, can_split: bool
 ) -> tuple[Mesh | None, Split | None]:
     arrays = eqx.filter(network, eqx.is_inexact_array)
     own = mesh_of("vi.fit", arrays)
     if own is not None and devices in (None, own):
-        mesh = as_mesh("vi.fit", num_samples, own, batch_size, "draws of the weights", is_split=True)
+        mesh = sharding.as_mesh("vi.fit", num_samples, own, batch_size, "draws of the weights", is_split=True)
     else:
         mesh = _mesh(devices, num_samples, batch_size)
-    if mesh is None or not (own is not None or model_axes(mesh)):
-        require_same_devices("vi.fit", own, mesh)
-        return mesh, None
-    if not can_split:
+    split = split_of("vi.fit", arrays, mesh, False)
+    if split is not None and not can_split:
         raise ValueError(
-            f"vi.fit: this algorithm keeps whole arrays, which cannot be split over {list(model_axes(mesh))}. Split "
+            f"vi.fit: this algorithm keeps whole arrays, which cannot be split over {list(split.axes)}. Split "
             "the network first and make both with it: network = gx.shard(network, mesh), gx.vi.ivon(network, ...), "
             "gx.vi.fit(key, network, ...)."
         )
-    return mesh, split_of("vi.fit", arrays, mesh, False)
+    return mesh, split
 
 
-def _mesh(devices: Devices, num_samples: int, batch_size: int) -> Mesh | None:
+def _mesh(devices: sharding.Devices, num_samples: int, batch_size: int) -> Mesh | None:
     if devices is None:
-        several = device_mesh(chain=1, data=jax.device_count()) if hosts.is_several() else None
-        return None if several is None else as_mesh("vi.fit", 1, several, batch_size)
+        several = sharding.device_mesh(chain=1, data=jax.device_count()) if hosts.is_several() else None
+        return None if several is None else sharding.as_mesh("vi.fit", 1, several, batch_size)
     if not isinstance(devices, Mesh):
-        devices = device_list("vi.fit", devices)
-        devices = device_mesh(chain=1, data=len(devices), devices=devices)
-    return as_mesh("vi.fit", num_samples, devices, batch_size, "draws of the weights")
+        devices = sharding.device_list("vi.fit", devices)
+        devices = sharding.device_mesh(chain=1, data=len(devices), devices=devices)
+    return sharding.as_mesh("vi.fit", num_samples, devices, batch_size, "draws of the weights")
 
 
 def _like_data(validation: PyTree, feed: Feed) -> PyTree:

@@ -103,7 +103,7 @@ def build(
     The first, ``(carry, keys, data, start, stop) -> carry``, runs the steps ``start, ..., stop - 1`` or up to the first
     failure; the second, ``(carry, keys, held_out, number, length) -> carry``, ends a window of ``length`` steps.
 
-    ``draw`` is that of :func:`geodax.run.fit_feeding.make_step_feed`. A step is divided over the ``axes`` of the mesh,
+    ``draw`` is that of :func:`geodax.run.feeding.make_step_feed`. A step is divided over the ``axes`` of the mesh,
     its examples along ``"data"``; ``split`` tells how the arrays of the network are split over further axes.
     """
 

@@ -15,7 +15,7 @@ import dataclasses
 import math
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +97,11 @@ def complete_store(store: str | Path | None, checkpoint: str | Path | None, grou
         hosts.first_does(lambda: add_groups(path, groups), "add groups to the draws")
 
 
-def read_groups(
-    folder: Path,
-    arrays: Mapping[str, str],
-    num_draws: int | None,
-    read: Callable[[Path, Whole, tuple[str, ...], int], np.ndarray],
-) -> dict[str, xr.Dataset]:
+def read_groups(folder: Path, arrays: Mapping[str, str], num_draws: int | None) -> dict[str, xr.Dataset]:
     """Read the groups beside the draws, without labels; raises ValueError for arrays that geodax has not written.
 
     ``arrays`` are their checksums from the record. Of groups that have draws, the first ``num_draws`` are taken, by
-    default all. ``read`` reads an array on access: ``(folder, layout, checksums, index) -> array``.
+    default all. The arrays are read on access.
     """
     variables: dict[str, dict[str, Any]] = {}
     for path, checksum in arrays.items():
@@ -117,7 +112,7 @@ def read_groups(
                 raise ValueError(f"{layout.file(0)} is not the array that was written last")
 
             def whole(numbers: Any, layout: Whole = layout, checksum: str = checksum) -> np.ndarray:
-                return read(folder, layout, (checksum,), 0)
+                return zarr_files.checked_chunk(folder, layout, (checksum,), 0)
 
             values = lazy(BlockArray(layout.shape, layout.dtype, layout.shape, whole))
         group, _, name = path.partition("/")

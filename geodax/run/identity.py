@@ -24,7 +24,7 @@ from geodax.run.errors import CheckpointError, OtherRunError
 from geodax.run.feeding import Feed
 from geodax.run.programs import compiled
 from geodax.run.records import recorded_with
-from geodax.run.sharding import CHAIN_AXIS, fetch, manual_axes, put_everywhere
+from geodax.run.sharding import CHAIN_AXIS, fetch, over_devices, put_everywhere
 from geodax.run.split import Split
 from geodax.sgmcmc.precision import LeafDtypes
 
@@ -57,28 +57,27 @@ def identity_of(
     recorded = {} if split is not None else _recorded(algorithm, keep, args, states.position)
     is_split = split is not None and bool(description_of(algorithm).arrays)
     algorithm = algorithm if is_split else bound(algorithm, args)
-    key_bytes = np.asarray(jax.random.key_data(rng_key)).tobytes()
+    description, mesh = description_of(algorithm), None if split is None else split.mesh
+    positions = getattr(states, "dtypes", LeafDtypes()).cast(states.position)
     facts: dict[str, Any] = {
-        "random key": _digest(key_bytes),
+        "random key": _digest(np.asarray(jax.random.key_data(rng_key)).tobytes()),
         "num_warmup": num_warmup,
         "num_chains": num_chains,
         "thinning": thinning,
         "recorded": {f"{g}.{n}": f"{s} {d}" for g, v in shapes.items() for n, (s, d) in v.items()},
         "batches": {} if feed is None else dict(feed.identity),
+        "data": None if feed is None else feed.digest(),
+        "log density at the starting points": _numbers(fetch(getattr(states, "logdensity", ()), mesh)),
+        "step size at the start": _numbers(fetch(getattr(states, "step_size", ()), mesh)),
+        "settings": {name: plain_setting(value) for name, value in description.settings},
     }
-    facts["data"] = None if feed is None else feed.digest()
-    mesh = None if split is None else split.mesh
-    facts["log density at the starting points"] = _numbers(fetch(getattr(states, "logdensity", ()), mesh))
-    facts["step size at the start"] = _numbers(fetch(getattr(states, "step_size", ()), mesh))
-    facts["settings"] = {name: plain_setting(value) for name, value in description_of(algorithm).settings}
-    positions = getattr(states, "dtypes", LeafDtypes()).cast(states.position)
     facts["densities"] = (
         _densities(algorithm, positions, feed, data, chain_keys)
         if split is None
         else _densities_in_place(algorithm, args if is_split else (), positions, feed, data, chain_keys, split)
     )
     facts["recorded variables"] = recorded
-    if split is None and not description_of(algorithm).settings:  # a sampler that says nothing of itself
+    if split is None and not description.settings:  # a sampler that says nothing of itself
         facts["first step"] = _first_step(algorithm, states, feed, data, chain_keys)
     return facts
 
@@ -276,14 +275,7 @@ def _densities_in_place(
         return jax.vmap(of_one, (0, feed.chain_axis))(positions, split.part(drawn))
 
     chain, everywhere = PartitionSpec(CHAIN_AXIS), PartitionSpec()
-    in_place = jax.shard_map(
-        of_chains,
-        mesh=split.mesh,
-        in_specs=(chain, chain, everywhere, everywhere),
-        out_specs=chain,
-        axis_names=manual_axes(split.mesh),
-        check_vma=False,
-    )
+    in_place = over_devices(of_chains, split.mesh, (chain, chain, everywhere, everywhere), chain)
     inputs = (positions, chain_keys, put_everywhere(data, split.mesh), arrays)
     values = np.asarray(fetch(compiled(in_place, *inputs, num_passes=1)(*inputs), split.mesh))
     values = values.astype(_precision_of(positions))

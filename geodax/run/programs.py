@@ -58,21 +58,17 @@ class Same:
         return self._hash
 
 
-def reused(key: Hashable, make: Callable[[], _T], is_small: Callable[[_T], bool] = lambda result: True) -> _T:
-    """Return the result of an earlier call with an equal key, or a new one; the last 64 are kept if they are small.
-
-    The key determines the result; functions and other objects in it are :class:`Same`.
-    """
-    return _remembered(_made, _NUM_MADE, key, make, is_small)
-
-
-def _remembered(
-    kept: OrderedDict[Hashable, Any],
-    most: int,
+def reused(
     key: Hashable,
     make: Callable[[], _T],
     is_small: Callable[[_T], bool] = lambda result: True,
+    kept: OrderedDict[Hashable, Any] = _made,
+    most: int = _NUM_MADE,
 ) -> _T:
+    """Return the result of an earlier call with an equal key, or a new one; the last ``most`` small ones are kept.
+
+    The key determines the result; functions and other objects in it are :class:`Same`.
+    """
     with _lock:
         if key in kept:
             kept.move_to_end(key)
@@ -238,7 +234,7 @@ def _program(
     # in the text, both kinds of PRNG keys are arrays of integers
     kinds = (tuple(traced.jaxpr.in_avals), tuple(traced.jaxpr.out_avals))
     key = (digest, kinds, places, here, tuple(options.items()))
-    return _remembered(_kept, _NUM_KEPT, key, lambda: interruptible(lowered.compile, compiler_options=options))
+    return reused(key, lambda: interruptible(lowered.compile, compiler_options=options), kept=_kept, most=_NUM_KEPT)
 
 
 def _constant_bytes(program: Any) -> int:

@@ -22,7 +22,7 @@ from geodax import _checks
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import Batches, Stream
-from geodax.run import hosts
+from geodax.run import hosts, starts
 from geodax.run.advance import MANY_CHAINS, Sampler, bound, build_advance, chain_method_of, description_of, steps_of
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of
 from geodax.run.draws import DrawStore
@@ -40,17 +40,6 @@ from geodax.run.sharding import CHAIN_AXIS, Devices, put_chains, put_everywhere
 from geodax.run.shards import draws_of, on_hosts
 from geodax.run.signals import stop_signals
 from geodax.run.split import Split
-from geodax.run.starts import (
-    check_states,
-    check_step,
-    drawn_positions,
-    placed_args,
-    placement,
-    starting_keys,
-    starting_positions,
-    starting_states,
-    suggesting_stacked,
-)
 from geodax.run.warm_starts import GROUP, adapted_values, as_dataset, with_adapted
 
 _BUFFER_BYTES = 8 << 20
@@ -162,25 +151,25 @@ def sample(
     _check_warmup(algorithm, adapt is not None and warm_start is None, num_warmup)
     keep = _whole if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
-    check_step(algorithm, feed is not None)
+    starts.check_step(algorithm, feed is not None)
     if num_superchains is not None:
         num_superchains = _checks.superchains(num_chains, num_superchains, "sample")
-    start_keys, chain_keys = starting_keys(rng_key, num_superchains or num_chains, num_chains)
+    start_keys, chain_keys = starts.starting_keys(rng_key, num_superchains or num_chains, num_chains)
     data_args = _as_data(algorithm, logdensity_args)
     bind, step_of = functools.partial(bound, algorithm), steps_of(algorithm)
     # what determines the programs, besides the shapes of their arguments; a log density that holds its data is traced
     # in each call, since the data may have changed
-    start = drawn_positions(start_keys, position)
-    mesh, split = placement(start, stacked, num_chains, devices, None if feed is None else feed.batch_size)
-    data_args = placed_args(algorithm, data_args, split)
+    start = starts.drawn_positions(start_keys, position)
+    mesh, split = starts.placement(start, stacked, num_chains, devices, None if feed is None else feed.batch_size)
+    data_args = starts.placed_args(algorithm, data_args, split)
     chain_keys = chain_keys if split is None else put_chains(chain_keys, mesh)
     same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh, split)
     key = same if logdensity_args else None
     where = (start, num_chains, stacked, num_superchains)
-    positions = starting_positions(algorithm, *where, _named(key, "positions"), split)
-    with suggesting_stacked(start, stacked, num_chains):
-        states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
-    check_states(states, split)
+    positions = starts.starting_positions(algorithm, *where, _named(key, "positions"), split)
+    with starts.suggesting_stacked(start, stacked, num_chains):
+        states = starts.starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
+    starts.check_states(states, split)
     if feed is not None and split is None and not hosts.is_several():
         warn_if_examples_mix(algorithm, batches, feed, positions)
     adapted = description_of(algorithm).adapted

@@ -319,14 +319,9 @@ def over_chains(
 
     chain, second, everywhere = PartitionSpec(CHAIN_AXIS), PartitionSpec(None, CHAIN_AXIS), PartitionSpec()
     adaptation = everywhere if is_joint else chain
-    return jax.shard_map(
-        own,
-        mesh=mesh,
-        in_specs=(everywhere, chain, adaptation, chain, everywhere if data is None else data, everywhere, everywhere),
-        out_specs=(chain, adaptation, chain, second),
-        axis_names=manual_axes(mesh),
-        check_vma=False,
-    )
+    placed = everywhere if data is None else data
+    in_specs = (everywhere, chain, adaptation, chain, placed, everywhere, everywhere)
+    return over_devices(own, mesh, in_specs, (chain, adaptation, chain, second))
 
 
 def everywhere_alike(function: Callable, mesh: Mesh | None, data: PartitionSpec, split: Any = None) -> Callable:
@@ -337,17 +332,13 @@ def everywhere_alike(function: Callable, mesh: Mesh | None, data: PartitionSpec,
     if mesh is None:
         return function
     same = PartitionSpec()
-    over_mesh = jax.shard_map(
-        function,
-        mesh=mesh,
-        in_specs=(same, same, data, same, same),
-        out_specs=same,
-        axis_names=manual_axes(mesh),
-        check_vma=False,
-    )
+    over_mesh = over_devices(function, mesh, (same, same, data, same, same), same)
     return over_mesh if split is None else lambda *args: split.pinned(over_mesh(*args))
 
 
-def manual_axes(mesh: Mesh) -> set[str]:
-    """The axes of a mesh that are divided by hand; XLA partitions the work on those over which parameters are split."""
-    return {CHAIN_AXIS, DATA_AXIS}.intersection(mesh.axis_names)
+def over_devices(function: Callable, mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable:
+    """Run a function on every device, on its part; XLA partitions the work on axes over which parameters are split."""
+    by_hand = {CHAIN_AXIS, DATA_AXIS}.intersection(mesh.axis_names)
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=by_hand, check_vma=False
+    )

@@ -221,15 +221,20 @@ def _knows_its_place(node: Any) -> bool:
     return hasattr(node, "specs_over")
 
 
-def split_of(owner: str, position: PyTree, mesh: Mesh, is_stacked: bool) -> Split:
-    """The split that a position comes with, or that of the default rule if it is whole."""
+def split_of(owner: str, position: PyTree, mesh: Mesh | None, is_stacked: bool) -> Split | None:
+    """The split that a position comes with, or that of the default rule if it is whole; None on a mesh for whole ones.
+
+    Raises ValueError if the position is split over other devices than those of the run.
+    """
     own = mesh_of(owner, position)
+    _require_same_devices(owner, own, mesh)
+    if mesh is None or (own is None and not model_axes(mesh)):
+        return None
     names, leaves = _tree.leaf_names(position), jax.tree.leaves(position)
     shapes = [tuple(np.shape(leaf)[1 if is_stacked else 0 :]) for leaf in leaves]
     if own is None:
         specs = [_largest_axis(shape, mesh, model_axes(mesh)) for shape in shapes]
         return Split(mesh, tuple(names), tuple(shapes), tuple(specs))
-    require_same_devices(owner, own, mesh)
     specs = []
     for name, leaf, shape in zip(names, leaves, shapes, strict=True):
         spec = leaf.sharding.spec if isinstance(getattr(leaf, "sharding", None), NamedSharding) else PartitionSpec()
@@ -239,8 +244,7 @@ def split_of(owner: str, position: PyTree, mesh: Mesh, is_stacked: bool) -> Spli
     return Split(mesh, tuple(names), tuple(shapes), tuple(specs))
 
 
-def require_same_devices(owner: str, own: Mesh | None, mesh: Mesh | None) -> None:
-    """Require that a split position is on the devices of a run; ``mesh`` is None for the default device."""
+def _require_same_devices(owner: str, own: Mesh | None, mesh: Mesh | None) -> None:
     if own is None:
         return
     there = [device.id for device in own.devices.flat]

@@ -23,7 +23,7 @@ from geodax.run.errors import StartError
 from geodax.run.programs import compiled
 from geodax.run.sharding import CHAIN_AXIS, Devices, as_mesh, fetch, put_everywhere
 from geodax.run.signals import interruptible
-from geodax.run.split import Split, mesh_of, model_axes, require_same_devices, split_of
+from geodax.run.split import Split, mesh_of, split_of
 
 _FAR = 1e-3  # distance from the manifold that rounding cannot explain
 
@@ -81,9 +81,6 @@ def placement(
     mesh = as_mesh(
         "sample", num_chains, own if devices is None and own is not None else devices, batch_size, is_split=is_split
     )
-    if mesh is None or not (own is not None or model_axes(mesh)):
-        require_same_devices("sample", own, mesh)
-        return mesh, None
     return mesh, split_of("sample", like, mesh, stacked and not isinstance(start, Chains))
 
 

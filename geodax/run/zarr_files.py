@@ -16,6 +16,7 @@ The size of a chunk is compared with its description before memory is allocated.
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -23,12 +24,13 @@ import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from geodax.run.store_layouts import Chunked, Layout, array_description
-from geodax.run.store_record import CHECKSUM_BYTES, Record, checksum_of
+from geodax.run.blocks import BlockArray
+from geodax.run.errors import StorageError
+from geodax.run.store_layouts import CHECKSUM_BYTES, Chunked, Layout, Record, array_description, checksum_of
 
 GROUPS = ("posterior", "sample_stats")
 _DESCRIPTION = "zarr.json"
@@ -132,6 +134,89 @@ def remove_leftovers(folder: Path) -> None:
     for file in _files(folder):
         if re.search(r"\.[0-9a-f]{32}\.partial$", file):
             (folder / file).unlink()
+
+
+class Stored(NamedTuple):
+    """The variables of a store by group and name, facts about its run, names of axes, and arrays of other groups."""
+
+    groups: dict[str, dict[str, Any]]
+    facts: dict[str, Any]
+    dimensions: dict[str, list[str]]
+    arrays: Mapping[str, str]
+
+
+def opened(path: Path, num_draws: int | None) -> Stored:
+    """Open the first draws of a store, or all; raises StorageError if chunks of them are missing."""
+    try:
+        facts, record = read_root(path)  # first, since a running process may write more
+        layouts = read_layouts(path)
+        num_draws = record.num_draws if num_draws is None else num_draws
+        check_chunks(path, layouts, record, num_draws)
+    except Exception as error:
+        raise unreadable(path, error) from error
+    groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    for name, checksums in record.checksums.items():
+        layout = layouts[name]
+        groups[name.split("/")[0]][layout.name] = BlockArray(
+            (layout.num_chains, num_draws, *layout.shape),
+            layout.dtype,
+            layout.chunk_shape,
+            functools.partial(_chunk_at, path, layout, checksums, record.num_draws),
+        )
+    return Stored(groups, facts, {name: layout.dimensions for name, layout in layouts.items()}, record.arrays)
+
+
+def _chunk_at(
+    path: Path, layout: Layout, checksums: tuple[str, ...], num_draws: int, numbers: tuple[int, ...]
+) -> np.ndarray:
+    """Read a chunk as it was when the store was opened; its run may have written more draws since."""
+    index = layout.index(numbers)
+    try:
+        return checked_chunk(path, layout, checksums, index)
+    except StorageError:
+        with contextlib.suppress(OSError, ValueError):
+            chunk = read_chunk(path, layout, index).copy()
+            chunk[:, max(num_draws - numbers[1] * layout.chunk_draws, 0) :] = layout.fill
+            if checksum_of(chunk.tobytes()).hex() in checksums[index : index + 1]:
+                return chunk
+        raise
+
+
+def checked_chunk(path: Path, layout: Chunked, checksums: tuple[str, ...], index: int) -> np.ndarray:
+    """Read a chunk; raises StorageError if it is not the one with the checksum."""
+    try:
+        return read_chunk(path, layout, index, checksums)
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> StorageError:
+    """The error for a store that cannot be read."""
+    return StorageError(
+        f"The draws at {path} cannot be read: {reason_of(error)}. Put back a copy of this folder, or make the draws "
+        "again: a new run with the same arguments (`geodax fit --overwrite` for a run folder) gives the same ones."
+    )
+
+
+def reason_of(error: Exception) -> str:
+    """The message of an error, with its type unless it is a ValueError."""
+    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+
+
+def store_in(folder: Path) -> Path:
+    """The store in the folder of a run, that is of checkpoints or of the command line; else the path itself."""
+    inside = [folder / name for name in ("draws.zarr", "posterior.zarr") if (folder / name).is_dir()]
+    return inside[0] if inside and not (folder / "zarr.json").exists() else folder
+
+
+def require_no_draws(path: Path) -> None:
+    """Raise StorageError if a store holds draws."""
+    num_draws = read_root(path)[1].num_draws
+    if num_draws:
+        raise StorageError(
+            f"{path} already holds {num_draws} draws of each chain. Use another folder or remove this one; "
+            "only a run with a checkpoint can go on in its store."
+        )
 
 
 def _layout(folder: Path, path: str) -> Layout:

@@ -15,7 +15,7 @@ import geodax as gx
 from geodax.run import group_files
 from geodax.run.draws import ZarrDraws, open_draws
 from geodax.run.errors import StorageError
-from geodax.run.store_record import checksum_of
+from geodax.run.store_layouts import checksum_of
 
 SCALES = jnp.array([0.1, 1.0, 10.0])
 SETTINGS = {"num_warmup": 60, "num_samples": 40, "num_chains": 2, "progress": False}

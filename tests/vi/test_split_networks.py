@@ -11,8 +11,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import geodax as gx
 from geodax import nn, vi
+from geodax.run.feeding import make_step_feed
 from geodax.run.fit_chunks import Keys, build, first_carry
-from geodax.run.fit_feeding import make_step_feed
 from geodax.run.sharding import everywhere_alike
 from geodax.run.split import split_of
 from geodax.vi.eigenbases import on_devices_in_turn

@@ -148,12 +148,8 @@ def _folded_predictor(theta: EigenmodelParameters) -> tuple[Float[Array, "h h"],
 def draw_network(key: PRNGKey, theta: EigenmodelParameters, link: Link) -> Float[Array, "n n"]:
     """Draw a symmetric network with a zero diagonal."""
     eta = predictor(theta)
-    mean = expected(eta, link)
-    if link == "log":
-        drawn = jax.random.poisson(key, mean).astype(eta.dtype)
-    else:
-        drawn = jax.random.bernoulli(key, mean).astype(eta.dtype)
-    upper = jnp.triu(drawn, 1)
+    draw = jax.random.poisson if link == "log" else jax.random.bernoulli
+    upper = jnp.triu(draw(key, expected(eta, link)).astype(eta.dtype), 1)
     return upper + upper.T
 
 

@@ -28,7 +28,7 @@ from geodax.geometry.manifolds import Euclidean
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.nn import Gaussian
-from geodax.nn.singular_values import ordered_scales
+from geodax.nn.densities import ordered_scales
 
 FACTORIZATIONS = ("svd", "bottleneck")
 Batch = tuple[Int[Array, " B"], Int[Array, " B"], Float[Array, " B"]]

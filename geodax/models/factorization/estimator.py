@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from geodax import _checks
 from geodax._normal import Normal
 from geodax.models.factorization import density
+from geodax.models.factorization.least_squares import SpectralStart
 from geodax.models.factorization.options import FactorizationOptions
 from geodax.models.factorization.predictive import as_pairs, draws_at, names_of_columns, places
-from geodax.models.factorization.starts import SpectralStart
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
 from geodax.models.numbers import PredictsNumbers
 from geodax.models.options import require_count, require_positive, seed_of
@@ -155,16 +155,7 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
         return np.stack([places >= 0 for places in self._places(X)], axis=1)
 
     def _settings(self) -> StochasticGradientMCMC:
-        return StochasticGradientMCMC(
-            step_size=self.step_size,
-            friction=self.friction,
-            temperature=self.temperature,
-            batch_size=self.batch_size,
-            num_warmup=self.num_warmup,
-            num_samples=self.num_samples,
-            thinning=self.thinning,
-            num_chains=self.num_chains,
-        )
+        return StochasticGradientMCMC.from_settings(self.get_params(deep=False))
 
     def _places(self, X: Any) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
         check_is_fitted(self, "users_")

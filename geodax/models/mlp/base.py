@@ -15,17 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _checks, nn
 from geodax._wording import argument, in_python
-from geodax.models.missing import (
-    NUM_DRAWS,
-    JointNormal,
-    at_own_draw,
-    draw_missing,
-    indicator_columns,
-    joint_normal,
-    num_draws_for,
-    require_values,
-    with_draws,
-)
+from geodax.models import missing
 from geodax.models.mlp import ensembles, laplace, stochastic, variational  # noqa: F401 - they register their inferences
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
 from geodax.models.mlp.options import MLPOptions
@@ -73,7 +63,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
     indicators_: np.ndarray
     powers_: Powers
     _groups: np.ndarray | None = None  # of the fitted rows
-    _joint: JointNormal
+    _joint: missing.JointNormal
     _fitted: tuple[NetworkProblem, AbstractInference]  # of the fit, even if options change later
     calibration_: tuple[np.ndarray, ...]
     seed_: int
@@ -156,17 +146,17 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         x, own = np.delete(inputs, held_out, axis=0), np.delete(targets, held_out, axis=0)
         own_weights = None if weights is None else np.delete(weights, held_out)
         self._is_weighted = weights is not None
-        require_values(type(self).__name__, x, getattr(self, "feature_names_in_", None))
+        missing.require_values(type(self).__name__, x, getattr(self, "feature_names_in_", None))
         bends = self.has_powers and np.size(self.widths) > 0
         self.powers_ = find_powers(x, own_weights) if bends else no_powers(x.shape[1])
         bent = self.powers_(x)
         self.center_, self.spread_ = moments(bent, own_weights)
         if self.halves_distances:
             self.spread_ = np.maximum(self.spread_, half_distances(bent))
-        standardised, missing = self._standardised(x), np.isnan(x)
-        self._joint, self.indicators_ = joint_normal(standardised), indicator_columns(missing)
-        self._shares = missing[:, self.indicators_].mean(axis=0)
-        num_draws, self._num_incomplete = num_draws_for(missing), int(missing.any(axis=1).sum())
+        standardised, is_missing = self._standardised(x), np.isnan(x)
+        self._joint, self.indicators_ = missing.joint_normal(standardised), missing.indicator_columns(is_missing)
+        self._shares = is_missing[:, self.indicators_].mean(axis=0)
+        num_draws, self._num_incomplete = missing.num_draws_for(is_missing), int(is_missing.any(axis=1).sum())
         known = self._learn_targets(own, own_weights)
         problem = self.problem()
         self._chosen_inference().check(problem)
@@ -307,7 +297,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         self, standardised: np.ndarray, num_draws: int, generator: np.random.Generator | None = None
     ) -> np.ndarray:
         """Inputs of the network, rows x draws x columns: completed rows, and standardised indicators."""
-        filled = draw_missing(self._joint, standardised, num_draws, generator)
+        filled = missing.draw_missing(self._joint, standardised, num_draws, generator)
         indicators = np.isnan(standardised)[:, self.indicators_] - self._shares
         indicators = indicators / (0.5 if self.halves_distances else np.sqrt(self._shares * (1 - self._shares)))
         return np.concatenate([filled, np.repeat(indicators[:, None], num_draws, axis=1)], axis=2)
@@ -315,22 +305,23 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
     def _outputs(self, inputs: np.ndarray) -> Iterator[Any]:
         """Yield outputs of the draws on standardised inputs, in double precision, block by block.
 
-        Each draw of the network has its own draw of the missing cells, the same one of :data:`NUM_DRAWS` for all rows,
-        so that a row's prediction does not depend on the others. For the same reason the precision is double: products
-        of matrices of different shapes round differently.
+        Each draw of the network has its own draw of the missing cells, the same one of 32 for all rows, so that a row's
+        prediction does not depend on the others. For the same reason the precision is double: products of matrices of
+        different shapes round differently.
         """
         holes, num_rows = np.flatnonzero(np.isnan(inputs).any(axis=1)), len(inputs)
         x = self._completed(inputs, 1).squeeze(1)
         if not len(holes):
             yield from self._at_draws(x)
             return
-        blocks = self._at_draws(with_draws(x, self._completed(inputs[holes], NUM_DRAWS), holes))
+        blocks = self._at_draws(missing.with_draws(x, self._completed(inputs[holes], missing.NUM_DRAWS), holes))
         num_chains, first = self.posterior_["posterior"].sizes["chain"], 0
         for block in blocks:
             places = first + np.arange(len(jax.tree.leaves(block)[0]))
             draw, chain = np.divmod(places, num_chains)
-            which, first = (draw + chain) % NUM_DRAWS, first + len(places)
-            yield jax.tree.map(functools.partial(at_own_draw, holes=holes, num_rows=num_rows, which=which), block)
+            which, first = (draw + chain) % missing.NUM_DRAWS, first + len(places)
+            own = functools.partial(missing.at_own_draw, holes=holes, num_rows=num_rows, which=which)
+            yield jax.tree.map(own, block)
 
     def _at_draws(self, inputs: np.ndarray) -> Iterator[Any]:
         """As :meth:`_outputs`, for complete rows."""

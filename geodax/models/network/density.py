@@ -105,13 +105,8 @@ def log_emission(theta: NetworkParameters, data: NetworkCounts) -> Float[Array, 
         return values @ eta.T - weights @ jnp.exp(eta).T - constant
     dispersion = jnp.asarray(theta.dispersion)[:, None]
     logs = jnp.log1p(dispersion * jnp.exp(eta))
-    rising = log_rising(dispersion[:, 0], data.levels)
-    return (
-        values @ (eta - logs).T
-        - weights @ (logs / dispersion).T
-        + jnp.asarray(data.tally, eta.dtype) @ rising.T
-        - (constant)
-    )
+    rising, tally = log_rising(dispersion[:, 0], data.levels), jnp.asarray(data.tally, eta.dtype)
+    return values @ (eta - logs).T - weights @ (logs / dispersion).T + tally @ rising.T - constant
 
 
 def count_log_probabilities(

@@ -31,7 +31,10 @@ from geodax._wording import argument
 from geodax.data.errors import listed
 from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.models.principal_axes import LEAST_NOISE, computed_column, num_exact, num_exact_of, principal_axes
-from geodax.nn.singular_values import ordered_scales
+from geodax.nn.densities import ordered_scales
+
+SPREAD = 0.3
+"""Size of the perturbation of initial positions."""
 
 
 class PPCAPrior(NamedTuple):
@@ -342,7 +345,7 @@ def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num
 
 
 def starting_points(
-    data: Float[np.ndarray, "rows n"], num_components: int, spread: float = 0.3, *, is_diagonal: bool = False
+    data: Float[np.ndarray, "rows n"], num_components: int, *, is_diagonal: bool = False
 ) -> Callable[[PRNGKey], Position]:
     """Build the function from a PRNG key to an initial position, near the classical PCA solution of standardised data.
 
@@ -363,29 +366,29 @@ def starting_points(
         noise = np.sqrt(np.maximum(variance - axes**2 @ squares / len(data), np.maximum(0.05 * variance, 1e-3)))
     del filled
     axes = np.pad(axes, ((0, 0), (0, num_components - axes.shape[1])))
-    root = spread / np.sqrt(n)
+    root = SPREAD / np.sqrt(n)
 
     def start(key: PRNGKey) -> Position:
         # NumPy draws from the key's bits: no compilation for four small arrays
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         perturbed = axes + root * generator.standard_normal((n, num_components))
-        position = position_near(perturbed, scales, spread, generator)
+        position = position_near(perturbed, scales, generator)
         position |= {"mean": average + root * generator.standard_normal(n)}
         if is_diagonal:
             del position["log_noise"]
-            position |= {"noise": noise * np.exp(spread * generator.standard_normal(n))}
+            position |= {"noise": noise * np.exp(SPREAD * generator.standard_normal(n))}
         return position
 
     return start
 
 
 def position_near(
-    frame: Float[np.ndarray, "k p"], scales: StartingScales, spread: float, generator: np.random.Generator
+    frame: Float[np.ndarray, "k p"], scales: StartingScales, generator: np.random.Generator
 ) -> dict[str, Any]:
     """Draw scales and noise near given ones, and return them with the orthonormal matrix nearest to ``frame``."""
     u, _, vh = np.linalg.svd(frame, full_matrices=False)
     return {
         "components": u @ vh,
-        "log_gaps": scales.log_gaps + spread * generator.standard_normal(frame.shape[1]),
-        "log_noise": scales.log_noise + spread * generator.standard_normal(),
+        "log_gaps": scales.log_gaps + SPREAD * generator.standard_normal(frame.shape[1]),
+        "log_noise": scales.log_noise + SPREAD * generator.standard_normal(),
     }

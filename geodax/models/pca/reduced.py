@@ -33,9 +33,9 @@ from jaxtyping import Float
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.models.pca import density as ppca
-from geodax.models.pca.density import PPCAParameters, PPCAPrior, position_near, require_noise, starting_scales
+from geodax.models.pca.density import SPREAD, PPCAParameters, PPCAPrior, position_near, require_noise, starting_scales
 from geodax.models.principal_axes import num_exact, principal_axes
-from geodax.nn.singular_values import ordered_scales
+from geodax.nn.densities import ordered_scales
 
 _MANY_COLUMNS = 256  # from here on products with the scatter matrix dominate the cost
 _CENTRED = 1e-8
@@ -191,9 +191,7 @@ def parameters(data: ReducedObservations, prior: PPCAPrior) -> Callable[[Positio
     return draw
 
 
-def starting_points(
-    data: ReducedObservations, num_components: int, spread: float = 0.3
-) -> Callable[[PRNGKey], Position]:
+def starting_points(data: ReducedObservations, num_components: int) -> Callable[[PRNGKey], Position]:
     """Like :func:`geodax.models.pca.density.starting_points`, in the coordinates of the principal axes."""
     (n, r), p = data.basis.shape, num_components
     extra = p if r < n else 0
@@ -202,11 +200,11 @@ def starting_points(
 
     def start(key: PRNGKey) -> Position:
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        perturbed = np.eye(r + extra, p) + spread / np.sqrt(n) * generator.standard_normal((r + extra, p))
+        perturbed = np.eye(r + extra, p) + SPREAD / np.sqrt(n) * generator.standard_normal((r + extra, p))
         if extra:  # the length of the perturbation in all directions outside the table's span
             outer = np.linalg.qr(generator.standard_normal((p, p)))[0]
-            perturbed[r:] = np.eye(r + p, p)[r:] + spread * np.sqrt((n - r) / n) * outer
-        return position_near(perturbed, scales, spread, generator)
+            perturbed[r:] = np.eye(r + p, p)[r:] + SPREAD * np.sqrt((n - r) / n) * outer
+        return position_near(perturbed, scales, generator)
 
     return start
 

@@ -11,15 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from geodax import _checks
 from geodax._normal import Normal
 from geodax._wording import argument, in_python
-from geodax.models.missing import (
-    NUM_DRAWS,
-    at_own_draw,
-    draw_missing,
-    joint_normal,
-    num_draws_for,
-    require_values,
-    with_draws,
-)
+from geodax.models import missing
 from geodax.models.numbers import PredictsNumbers
 from geodax.models.options import require_count, require_positive, require_targets, sampled, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, thinned
@@ -114,16 +106,16 @@ class UnitNetworkRegressor(
                 f"UnitNetworkRegressor: with one input{in_python(' (n_features = 1)')} a unit weight vector is only a "
                 f"sign. Use {argument('bias', 'joint')}, which combines weight and bias into one unit vector."
             )
-        require_values("UnitNetworkRegressor", inputs, getattr(self, "feature_names_in_", None))
+        missing.require_values("UnitNetworkRegressor", inputs, getattr(self, "feature_names_in_", None))
         self.center_, self.spread_ = moments(inputs)
-        standardised, num_draws = self._standardised(inputs), num_draws_for(np.isnan(inputs))
-        self._joint = joint_normal(standardised)
+        standardised, num_draws = self._standardised(inputs), missing.num_draws_for(np.isnan(inputs))
+        self._joint = missing.joint_normal(standardised)
         center, spread = moments(targets)
         if spread == 1.0 and np.ptp(targets) <= 1e-12 * max(abs(center), 1e-300):
             raise ValueError(f"UnitNetworkRegressor: y is {targets[0]:g} in all rows; expected at least two values.")
         self.target_center_, self.target_spread_ = float(center), float(spread)
         if num_draws > 1:
-            standardised = draw_missing(self._joint, standardised, num_draws, np.random.default_rng(1))
+            standardised = missing.draw_missing(self._joint, standardised, num_draws, np.random.default_rng(1))
         return standardised, (targets - center) / spread
 
     def with_posterior(self, X: Any, y: Any, posterior: Any) -> "UnitNetworkRegressor":
@@ -143,9 +135,9 @@ class UnitNetworkRegressor(
         holes = np.flatnonzero(np.isnan(inputs).any(axis=1))
         if not len(holes):
             return self.target_center_ + self.target_spread_ * functions(self.draws(), inputs)
-        drawn = draw_missing(self._joint, inputs[holes], NUM_DRAWS)
-        values = functions(self.draws(), with_draws(inputs, drawn, holes))
-        values = at_own_draw(values, holes, len(inputs), np.arange(len(values)) % NUM_DRAWS)
+        drawn = missing.draw_missing(self._joint, inputs[holes], missing.NUM_DRAWS)
+        values = functions(self.draws(), missing.with_draws(inputs, drawn, holes))
+        values = missing.at_own_draw(values, holes, len(inputs), np.arange(len(values)) % missing.NUM_DRAWS)
         return self.target_center_ + self.target_spread_ * values
 
     def _mixture(self, X: Any) -> Mixture:

@@ -15,7 +15,7 @@ from geodax._types import Position, PRNGKey
 from geodax.models.unit_network.density import UnitNetworkForm, UnitNetworkPrior, bias_factor
 
 _MOST_ROWS = 300
-_NUM_TRIALS = 32
+_NUM_SEARCHES, _NUM_ROUNDS, _NUM_TRIALS = 6, 10, 32
 _LEAST_NOISE = 0.01
 
 
@@ -26,20 +26,17 @@ def starting_point(
     num_hidden: int,
     form: UnitNetworkForm,
     prior: UnitNetworkPrior,
-    *,
-    num_searches: int = 6,
-    num_rounds: int = 10,
 ) -> Position:
-    """Find an initial position for one chain, for standardised data.
+    """Find an initial position for one chain, for standardised data: the best of several searches.
 
-    The best of ``num_searches`` searches is used. In each round a search revises each unit, keeping the best of many
-    candidates, under the penalty of the output weights' prior.
+    In each round a search revises each unit, keeping the best of many candidates, under the penalty of the output
+    weights' prior.
     """
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     chosen = generator.permutation(len(targets))[:_MOST_ROWS]
     x, y = inputs[chosen], targets[chosen]
     factor = bias_factor(form, prior, x.shape[1])
-    found = [_search(generator, x, y, num_hidden, prior, num_rounds) for _ in range(num_searches)]
+    found = [_search(generator, x, y, num_hidden, prior) for _ in range(_NUM_SEARCHES)]
     _, units, output, intercept, noise = min(found, key=lambda search: search[0])
     weights, bias = units[:, :-1], units[:, -1:] / factor if form.bias == "joint" else units[:, -1:]
     together = np.concatenate([weights, bias], axis=1) if form.bias == "joint" else weights
@@ -55,12 +52,12 @@ def starting_point(
     return position if form.bias == "joint" else position | {"bias": bias[:, 0] / length}
 
 
-def _search(generator, x, y, num_hidden: int, prior: UnitNetworkPrior, num_rounds: int):
+def _search(generator, x, y, num_hidden: int, prior: UnitNetworkPrior):
     """Return loss, units (H x (D + 1), unit weights and biases), output weights, intercept and noise."""
     current = _anywhere(generator, x, num_hidden)
     loss, solution, variance = _ridge(x, y, current[None], prior, float(y.var()))
     best = loss[0], current, solution[0]
-    for step in range(num_rounds * num_hidden):
+    for step in range(_NUM_ROUNDS * num_hidden):
         h = step % num_hidden
         trials = np.tile(best[1], (_NUM_TRIALS, 1, 1))
         half = _NUM_TRIALS // 2
