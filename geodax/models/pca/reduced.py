@@ -113,7 +113,7 @@ def _without_mean(
 
     def marginal(position: Position) -> Scalar:
         theta = ppca.parameters(at_zero(position))
-        no_rows = theta.components.T[:0]
+        no_rows = position["components"].T[:0]
         log_determinant = ppca.normal_terms(with_mean(theta), no_rows)[0] - ppca.normal_terms(theta, no_rows)[0]
         return logdensity_fn(at_zero(position)) - 0.5 * log_determinant
 
