@@ -167,8 +167,8 @@ def _quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.ndarra
     with np.errstate(invalid="ignore"):  # of distributions without moments
         found = means.mean(axis=0) + ndtri(level) * np.sqrt((deviations**2).mean(axis=0) + means.var(axis=0))
     found = np.clip(np.where(np.isfinite(found), found, 0.5 * (low + high)), low, high)
-    some = tuple(range(1, width.ndim))
-    rows, step = np.flatnonzero((width > 0).any(axis=some)), 2.0 * width
+    some, is_open = tuple(range(1, width.ndim)), width > 0
+    rows, step = np.flatnonzero(is_open.any(axis=some)), 2.0 * width
     start = block.start or 0
     distribution = distribution if len(rows) == len(width) else at(start + rows)
     for _ in range(_MOST_ITERATIONS if len(rows) else 0):
@@ -180,13 +180,15 @@ def _quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.ndarra
         # bisect where Newton's steps leave the bracket or hardly narrow it
         is_newton = (new > below) & (new < above) & (np.abs(new - here) < 0.5 * step[rows])
         new = np.where(is_newton, new, 0.5 * (below + above))
+        # what is found stays, while other targets of its row are open: at the root itself there is no step of Newton's
+        new = np.where(is_open[rows], new, here)
         found[rows], low[rows], high[rows], step[rows] = new, below, above, np.abs(new - here)
         # the error after a step of Newton's is about its square
-        is_open = step[rows] > np.where(is_newton, _LAST_STEP * unit[rows], _LAST_STEP**2 * width[rows])
-        is_open = is_open.any(axis=some)
-        if not is_open.any():
+        is_open[rows] &= step[rows] > np.where(is_newton, _LAST_STEP * unit[rows], _LAST_STEP**2 * width[rows])
+        is_left = is_open[rows].any(axis=some)
+        if not is_left.any():
             break
-        if is_open.mean() < 0.5:
-            rows = rows[is_open]
+        if is_left.mean() < 0.5:
+            rows = rows[is_left]
             distribution = at(start + rows)
     return found

@@ -34,6 +34,22 @@ def test_quantiles_invert_the_distribution_function(name):
     assert (found[-1] == np.inf).all()
 
 
+def test_several_targets_of_a_row_need_no_more_steps_than_one():
+    """Catches a step from the root itself, which has no Newton step, while another target of the row is open."""
+    steps = 0
+
+    class Counted(Normal):
+        def cdf(self, x):
+            nonlocal steps
+            steps += 1
+            return super().cdf(x)
+
+    generator = np.random.default_rng(1)
+    means, scales = generator.normal(size=(50, 200, 3)), 0.2 + generator.random((50, 200, 3))
+    Mixture(Counted, (means, scales)).quantiles([0.05])
+    assert steps < 20
+
+
 def test_values_have_the_shape_of_the_targets():
     """A column of as many values as there are draws was taken for values of the draws."""
     square = Mixture(Normal, (MEANS[:4, :, 0], SCALES[:4, :, 0]))

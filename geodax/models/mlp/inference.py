@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -160,7 +160,7 @@ class AbstractInference(abc.ABC):
         return None
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def from_settings(cls, settings: Mapping[str, Any]) -> Any:
         """Create an instance from the options of an estimator; raises ValueError for unsuitable ones.
 
         The default takes the options that have the names of the fields of a dataclass, of which ``temperature`` must be

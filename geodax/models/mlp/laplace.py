@@ -16,7 +16,7 @@ Source:
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +68,7 @@ class LaplaceInference(AbstractInference):
     layers: str = "last"
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def from_settings(cls, settings: Mapping[str, Any]) -> Any:
         if settings["step_size"] is not None:
             raise ValueError(
                 f"{argument('step_size')} must be left out for {argument('inference', 'laplace')}, whose training has "
