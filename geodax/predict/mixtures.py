@@ -178,7 +178,7 @@ def _quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.ndarra
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             new = here - excess / density
         # bisect where Newton's steps leave the bracket or hardly narrow it
-        is_newton = (new > below) & (new < above) & (np.abs(new - here) < 0.5 * step[rows])
+        is_newton = (new >= below) & (new <= above) & (np.abs(new - here) < 0.5 * step[rows])
         new = np.where(is_newton, new, 0.5 * (below + above))
         # what is found stays, while other targets of its row are open: at the root itself there is no step of Newton's
         new = np.where(is_open[rows], new, here)
