@@ -23,6 +23,7 @@ MOST_RESIDENT = 3 * 2**29  # bytes of a worker, beyond which it forgets its prog
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # JAX_PLATFORMS=cuda runs them on a GPU
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
 os.environ["MPLBACKEND"] = "agg"
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of several workers would wait for each other
 # A second run finds its programs compiled. Each worker has a folder (it inherits that of the process which starts it),
 # since only with a size limit does JAX lock it, and then it looks at all files at every program that it adds.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -20,16 +21,21 @@ _OF_CHECKPOINTS = ("seed_", "_folder_of_seed")  # with which the next call of fi
 
 
 def all_or_nothing(fit: _Fit) -> _Fit:
-    """Decorate ``fit`` so that an error or Ctrl-C leaves the estimator as it was.
+    """Decorate ``fit`` so that an error or Ctrl-C leaves the estimator as it was, and BLAS has one thread.
 
-    Otherwise it would predict with the draws of the last fit and the standardisation of this one.
+    Otherwise it would predict with the draws of the last fit and the standardisation of this one. Products of the sizes
+    of a fit gain little by several threads, and lose much where other processes hold one of them up. The environment
+    variable ``OPENBLAS_NUM_THREADS`` takes precedence.
     """
 
     @functools.wraps(fit)
     def wrapped(self: Any, *args: Any, **options: Any) -> Any:
         state, before = vars(self), dict(vars(self))
+        from threadpoolctl import threadpool_limits
+
         try:
-            return fit(self, *args, **options)
+            with threadpool_limits(None if "OPENBLAS_NUM_THREADS" in os.environ else 1, user_api="blas"):
+                return fit(self, *args, **options)
         except BaseException:
             if self.checkpoint is not None:
                 before |= {name: state[name] for name in _OF_CHECKPOINTS if name in state}

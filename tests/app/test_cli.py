@@ -228,6 +228,16 @@ def test_an_interruption_while_the_command_line_is_loaded_has_no_traceback():
     assert (ended.returncode, ended.stderr) == (130, "Interrupted.\n")
 
 
+def test_a_command_has_one_thread_of_blas_unless_another_number_is_asked_for():
+    """NumPy reads it when it is imported."""
+    code = "import os, sys; sys.argv = ['geodax', '--version']; from geodax.app import main; main(); "
+    code += "print(os.environ['OPENBLAS_NUM_THREADS'])"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    for asked in ({}, {"OPENBLAS_NUM_THREADS": "3"}):
+        ended = subprocess.run([sys.executable, "-c", code], env=environment | asked, capture_output=True, text=True)
+        assert ended.stdout.split()[-1] == (asked or {"": "1"}).popitem()[1]
+
+
 @pytest.mark.thorough
 def test_interrupted_fit_resumes_to_the_same_draws(table, run, tmp_path):
     """SIGTERM in the middle: exit code 130, a checkpoint; `resume` ends with the draws of an uninterrupted run."""

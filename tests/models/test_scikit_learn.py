@@ -10,8 +10,10 @@ import sys
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from geodax import models
+from geodax.models.run_arguments import all_or_nothing
 from tests.models.prior import Prior
 
 CHECK = """
@@ -132,6 +134,22 @@ def test_a_fit_that_is_stopped_leaves_the_estimator_as_it_was(name, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             model.fit(None, None)
         assert vars(model) == before
+
+
+@pytest.mark.parametrize("asked", [None, "2"])
+def test_a_fit_has_one_thread_of_blas_unless_another_number_is_asked_for(asked, monkeypatch):
+    """Catches fits that wait for threads which other processes hold up, and a setting of the user's that is changed."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    if asked is not None:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", asked)
+
+    @all_or_nothing
+    def fit(self):
+        return {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        assert fit(models.BayesianPCA()) == {1 if asked is None else 2}
+        assert {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"} == {2}
 
 
 def test_predictions_after_a_fit_that_failed(monkeypatch, tmp_path):
