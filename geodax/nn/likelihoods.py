@@ -175,6 +175,7 @@ class AbstractNoisyLikelihood(AbstractLikelihood):
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return locations and logarithms of scales."""
+        require_one_parameter(type(self).__name__, "noise", self.noise, position)
         return outputs, spread_over(self.log_noise(position, outputs), outputs)
 
     def log_noise(self, position: Position, like: Array) -> Array:
@@ -270,19 +271,25 @@ class WithCutPoints(eqx.Module):
         return jnp.concatenate([below[:1], between, above[-1:]])
 
 
-def log_parameter(owner: str, name: str, value: float | None, position: Position, like: Array) -> Array:
-    """Return the logarithm of a given parameter, in the dtype of ``like``, or that of the position.
+def _noise_holders(position: Position) -> list[WithNoise]:
+    """The position, or the network in it, if they have a noise parameter."""
+    return [holder for holder in (position, getattr(position, "network", None)) if isinstance(holder, WithNoise)]
 
-    Raises ValueError if there are both, or none.
-    """
-    held = [node for node in (position, getattr(position, "network", None)) if isinstance(node, WithNoise)]
-    if value is not None and held:
+
+def require_one_parameter(owner: str, name: str, value: float | None, position: Position) -> None:
+    """Raise ValueError if a parameter is both given and part of the position."""
+    if value is not None and _noise_holders(position):
         raise ValueError(
             f"{owner}: the {name} is given, as {value:g}, and the position has a noise parameter "
             f"too (nn.WithNoise), which would not affect the likelihood. Leave out {name}=, or the nn.WithNoise."
         )
+
+
+def log_parameter(owner: str, name: str, value: float | None, position: Position, like: Array) -> Array:
+    """Return the logarithm of a given parameter, or the one of the position, in the dtype of ``like``."""
     if value is not None:
         return jnp.asarray(math.log(value), like.dtype)
+    held = _noise_holders(position)
     if held:
         return held[0].log_noise
     raise ValueError(

@@ -28,6 +28,7 @@ from geodax.nn.likelihoods import (
     Apply,
     apply_network,
     log_parameter,
+    require_one_parameter,
     require_shape,
     spread_over,
 )
@@ -152,6 +153,7 @@ class NegativeBinomialLikelihood(AbstractLikelihood):
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return logarithms of means and of dispersions."""
+        require_one_parameter("NegativeBinomialLikelihood", "dispersion", self.dispersion, position)
         found = log_parameter("NegativeBinomialLikelihood", "dispersion", self.dispersion, position, outputs)
         log_dispersion = 2.0 * found if self.has_parameter else found
         return outputs + _log_rate(self.base_rate, outputs), spread_over(log_dispersion, outputs)

@@ -57,7 +57,7 @@ def _without_totals(
     if not len(totals) or totals[0] >= len(lines) - _MOST_SUMMARY_ROWS:
         return list(read), lines
     others = f" and {counted(len(totals) - 1, 'other')}" if len(totals) > 1 else ""
-    notes.append(f"Left out as sums of groups of rows above: {_line(read, lines, totals[0])}{others}.")
+    notes.append(f"Left out as sums of groups of rows above: {_line(read, lines, int(totals[0]))}{others}.")
     return _rows_of(read, lines, np.flatnonzero(~is_total).tolist())
 
 
