@@ -95,9 +95,12 @@ def test_what_is_no_augmentation_is_refused():
         gx.data.batches((IMAGES, LABELS), batch_size=2, augment=lambda key, example: example[0])
 
 
+SIGNS = np.random.default_rng(0)  # others are the same eight times in one of 128 runs
+
+
 @pytest.mark.parametrize(
     "draw",
-    [np.random.default_rng(0).normal, lambda: np.random.default_rng().choice([-1.0, 1.0]), random.random],
+    [np.random.default_rng(0).normal, lambda: SIGNS.choice([-1.0, 1.0]), random.random],
     ids=["normal", "sign", "python"],
 )
 def test_random_numbers_of_others_are_refused(draw):
