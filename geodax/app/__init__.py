@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     if arguments is None:  # the process is the command's own; by the default a tenth of a short fit collects garbage
         gc.set_threshold(100_000, 20, 100)
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in fits of the estimators, from their imports on
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is imported; fits in Python do the same
         # of scikit-learn, three times; the note on the classes of a table counts them
         warnings.filterwarnings("ignore", message="The number of unique classes is greater")
     defer("scipy.stats")  # 0.7 seconds; scikit-learn's base class imports it and uses nothing of it

@@ -23,8 +23,8 @@ _OF_CHECKPOINTS = ("seed_", "_folder_of_seed")  # with which the next call of fi
 def all_or_nothing(fit: _Fit) -> _Fit:
     """Decorate ``fit`` so that an error or Ctrl-C leaves the estimator as it was, and BLAS has one thread.
 
-    Otherwise it would predict with the draws of the last fit and the standardisation of this one. Products of the sizes
-    of a fit gain little by several threads, and lose much where other processes hold one of them up. The environment
+    Otherwise it would predict with the draws of the last fit and the standardisation of this one. Where other
+    processes hold up one of several threads, all wait for it. The environment
     variable ``OPENBLAS_NUM_THREADS`` takes precedence.
     """
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -155,7 +155,7 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
         return np.stack([places >= 0 for places in self._places(X)], axis=1)
 
     def _settings(self) -> StochasticGradientMCMC:
-        return StochasticGradientMCMC.from_settings(self.get_params(deep=False))
+        return cast(StochasticGradientMCMC, StochasticGradientMCMC.from_settings(self.get_params(deep=False)))
 
     def _places(self, X: Any) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
         check_is_fitted(self, "users_")

@@ -305,9 +305,9 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
     def _outputs(self, inputs: np.ndarray) -> Iterator[Any]:
         """Yield outputs of the draws on standardised inputs, in double precision, block by block.
 
-        Each draw of the network has its own draw of the missing cells, the same one of 32 for all rows, so that a row's
-        prediction does not depend on the others. For the same reason the precision is double: products of matrices of
-        different shapes round differently.
+        Each draw of the network has its own draw of the missing cells, the same one of ``missing.NUM_DRAWS`` for all
+        rows, so that a row's prediction does not depend on the others. For the same reason the precision is double:
+        products of matrices of different shapes round differently.
         """
         holes, num_rows = np.flatnonzero(np.isnan(inputs).any(axis=1)), len(inputs)
         x = self._completed(inputs, 1).squeeze(1)

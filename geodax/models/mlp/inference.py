@@ -160,7 +160,7 @@ class AbstractInference(abc.ABC):
         return None
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Any:
+    def from_settings(cls, settings: Mapping[str, Any]) -> "AbstractInference":
         """Create an instance from the options of an estimator; raises ValueError for unsuitable ones.
 
         The default takes the options that have the names of the fields of a dataclass, of which ``temperature`` must be

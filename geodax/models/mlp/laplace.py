@@ -68,7 +68,7 @@ class LaplaceInference(AbstractInference):
     layers: str = "last"
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Any:
+    def from_settings(cls, settings: Mapping[str, Any]) -> AbstractInference:
         if settings["step_size"] is not None:
             raise ValueError(
                 f"{argument('step_size')} must be left out for {argument('inference', 'laplace')}, whose training has "
