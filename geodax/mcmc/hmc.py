@@ -47,7 +47,7 @@ def hmc(
         manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``;
             None is ordinary HMC on a pytree of unconstrained arrays.
         step_size: Leapfrog step size; None finds it during the warm-up of :func:`geodax.sample`, together with the
-            scales of the leaves. In a loop of your own give one: without a warm-up it is 1.
+            scales of the leaves. In a loop of your own give one.
         num_integration_steps: Number of leapfrog steps of a trajectory. None (default) lets warm-up find one length for
             all chains from the distances that trajectories cover. The length of each trajectory then varies between
             0.5 and 1.5 times that length, so that it does not resonate. The estimate is noisy with few chains; 16 or

@@ -44,7 +44,16 @@ from geodax.mcmc.mass_matrix import (
     rows_to_keep,
     with_rows,
 )
-from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step, restart, search_alone, search_step
+from geodax.mcmc.step_size import (
+    DualAveraging,
+    current_step,
+    observe,
+    one_step,
+    restart,
+    search_alone,
+    search_step,
+    with_first_step_size,
+)
 from geodax.mcmc.trajectories import Integrator
 from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale, squared
 
@@ -213,7 +222,7 @@ def joint_adaptation(
         )
         return JointWarmup(dual_averaging, variance, rows, length, acceptance), states
 
-    return Adaptation(init, update)
+    return Adaptation(init, update, with_first_step_size)
 
 
 def _observed_acceptance(new: Array, average: Array, least: Scalar) -> Scalar:

@@ -31,6 +31,7 @@ from geodax.mcmc.integrators import IntegratorState, Point, energy, leapfrog, lo
 from geodax.mcmc.isokinetic import Isokinetic, isokinetic_leapfrog
 from geodax.mcmc.joint_warmup import joint_adaptation
 from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
+from geodax.mcmc.step_size import known_step_size
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult
 from geodax.mcmc.warmup import window_adaptation
 
@@ -42,7 +43,7 @@ class HMCState(NamedTuple):
         position: Current draw.
         logdensity: Its log density.
         logdensity_grad: Its tangent gradient, from the manifold's ``gradient``.
-        step_size: Leapfrog step size in units of the scales.
+        step_size: Leapfrog step size in units of the scales; ``()`` before the warm-up that finds it.
         scale: Current estimates of the posterior standard deviations: a tree like the position with one array for
             each Euclidean leaf and one scalar for each manifold leaf (the inverse mass matrix is its square).
         length: State of an adapted trajectory length (:class:`~geodax.mcmc.lengths.AdaptedLength`); empty for the
@@ -54,7 +55,7 @@ class HMCState(NamedTuple):
     position: Position
     logdensity: Scalar
     logdensity_grad: PyTree
-    step_size: Scalar
+    step_size: Scalar | tuple[()]
     scale: PyTree
     length: PyTree = ()
     correlation: Correlation | tuple[()] = ()
@@ -127,7 +128,7 @@ def exact_algorithm(
         manifold.validate(position, "position")
         check_density(name, logdensity_fn, position)
         logdensity, gradient = evaluate(position)
-        first_step = jnp.asarray(1.0 if step_size is None else step_size, _tree.real_dtype(position))
+        first_step = () if step_size is None else jnp.asarray(step_size, _tree.real_dtype(position))
         length = () if initial_length is None else initial_length(position)
         scale = manifold.initial_scale(position)
         flat = euclidean_leaves(geometry, position, scale)
@@ -139,7 +140,7 @@ def exact_algorithm(
         key_momentum, key_trajectory, key_reflect = jax.random.split(rng_key, 3)
         momentum = manifold.sample_momentum(key_momentum, state.position)
         start = IntegratorState(state.position, momentum, state.logdensity, state.logdensity_grad)
-        result = trajectory(key_trajectory, start, state.step_size, state.mass, state.length)
+        result = trajectory(key_trajectory, start, known_step_size(name, state), state.mass, state.length)
         result = _reject_if_off_manifold(result, start, manifold)
         if not manifold.is_connected(state.position):
             result = _reflect(key_reflect, result, evaluate, manifold)

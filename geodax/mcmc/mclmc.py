@@ -34,6 +34,7 @@ from geodax.mcmc.integrators import IntegratorState, energy, energy_error, logde
 from geodax.mcmc.isokinetic import Isokinetic, IsokineticMomentum, isokinetic_leapfrog
 from geodax.mcmc.kernels import check_arguments, check_density
 from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
+from geodax.mcmc.step_size import known_step_size, with_first_step_size
 from geodax.mcmc.trajectories import DIVERGENCE_THRESHOLD, Integrator
 from geodax.mcmc.warmup import RunningVariance, WarmupState, window_adaptation, window_schedule
 
@@ -53,7 +54,7 @@ class MCLMCState(NamedTuple):
         momentum: Momentum in units of the scales, of squared norm ``dim - 1``; zero where the next iteration draws
             a new one.
         logdensity_grad: Tangent gradient of the log density, from the manifold's ``gradient``.
-        step_size: Step size in units of the scales.
+        step_size: Step size in units of the scales; ``()`` before the warm-up that finds it.
         length: Time over which a momentum is forgotten, in the same units.
         scale: As for HMC (:class:`~geodax.mcmc.kernels.HMCState`).
         correlation: As for HMC.
@@ -63,7 +64,7 @@ class MCLMCState(NamedTuple):
     momentum: Momentum
     logdensity: Scalar
     logdensity_grad: PyTree
-    step_size: Scalar
+    step_size: Scalar | tuple[()]
     length: Scalar
     scale: PyTree
     correlation: Correlation | tuple[()] = ()
@@ -102,7 +103,7 @@ def adjusted_mclmc(
         logdensity_fn: As for :func:`geodax.hmc`.
         manifold: Geometry of the position, of at least 2 dimensions; None is a pytree of unconstrained arrays.
         step_size: Step size; None finds it during the warm-up of :func:`geodax.sample`, together with the
-            scales of the leaves. In a loop of your own give one: without a warm-up it is 1.
+            scales of the leaves. In a loop of your own give one.
         num_integration_steps: Number of steps of a trajectory, as for :func:`geodax.hmc`: None lets warm-up find one
             length for all chains.
         length_jitter: As for :func:`geodax.hmc`.
@@ -147,7 +148,7 @@ def mclmc(
         manifold: Geometry of the position, connected and of at least 2 dimensions; None is a pytree of unconstrained
             arrays.
         step_size: Step size; None finds it during the warm-up of :func:`geodax.sample`, together with the
-            scales of the leaves. In a loop of your own give one: without a warm-up it is 1.
+            scales of the leaves. In a loop of your own give one.
         length: Time over which a momentum is forgotten, in units of the scales. None lets warm-up find it; with a given
             ``step_size`` nothing is tuned, and None means 2.
         mass_matrix: As for :func:`geodax.nuts`.
@@ -192,7 +193,7 @@ def mclmc(
             position,
             _tree.zeros_like(position),
             *evaluate(position),
-            jnp.asarray(1.0 if step_size is None else step_size, dtype),
+            () if step_size is None else jnp.asarray(step_size, dtype),
             jnp.asarray(_LENGTH if length is None else length, dtype),
             scale,
             initial_correlation(
@@ -224,11 +225,12 @@ def mclmc(
 def _kernel(integrator: Integrator, manifold: Isokinetic):
     @in_full_precision
     def step(rng_key: PRNGKey, state: MCLMCState) -> tuple[MCLMCState, MCLMCInfo]:
-        time = state.step_size / state.length
+        step_size = known_step_size("mclmc", state)
+        time = step_size / state.length
         direction = manifold.refresh(rng_key, state.position, state.momentum, time)
-        momentum = IsokineticMomentum(direction, jnp.zeros_like(state.step_size))
+        momentum = IsokineticMomentum(direction, jnp.zeros_like(step_size))
         start = IntegratorState(state.position, momentum, state.logdensity, state.logdensity_grad)
-        end = integrator(start, state.step_size, MassMatrix(state.scale, state.correlation))
+        end = integrator(start, step_size, MassMatrix(state.scale, state.correlation))
         change = energy_error(energy(start, manifold), energy(end, manifold))
         residual = manifold.residual(end.position)
         is_good = (jnp.abs(change) <= DIVERGENCE_THRESHOLD) & (residual <= jnp.sqrt(jnp.finfo(residual.dtype).eps))
@@ -308,7 +310,7 @@ def _adaptation(
             state = state._replace(length=jnp.where(is_known, found, state.length))
         return MCLMCWarmup(windows, errors), state
 
-    return Adaptation(init, update)
+    return Adaptation(init, update, with_first_step_size)
 
 
 class _Observation(NamedTuple):

@@ -32,7 +32,7 @@ def nuts(
         manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``;
             None is ordinary NUTS on a pytree of unconstrained arrays.
         step_size: Leapfrog step size; None finds it during the warm-up of :func:`geodax.sample`, together with the
-            scales of the leaves. In a loop of your own give one: without a warm-up it is 1.
+            scales of the leaves. In a loop of your own give one.
         max_num_doublings: A trajectory has at most ``2**max_num_doublings - 1`` leapfrog steps.
         mass_matrix: What warm-up learns of the posterior covariance of the Euclidean entries: ``"diagonal"`` (standard
             deviations), ``"dense"`` (all correlations; :math:`O(d^2)` work per step for :math:`d` entries) or

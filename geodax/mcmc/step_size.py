@@ -163,3 +163,18 @@ def _bounds(longest: Scalar | float, dtype: Any) -> tuple[Scalar, Scalar]:
     smallest = max(min(_SMALLEST_STEP, tiny**0.5), tiny)
     largest = jnp.minimum(jnp.asarray(longest, dtype), jnp.asarray(min(LARGEST_STEP, float(info.max)), dtype))
     return jnp.asarray(smallest, dtype), largest
+
+
+def known_step_size(name: str, state: Any) -> Scalar:
+    """Return the step size of a sampler's state; raises ValueError before the warm-up that finds it."""
+    if isinstance(state.step_size, tuple):
+        raise ValueError(
+            f"{name}: there is no step size yet. The warm-up of gx.sample finds it; in a loop of your own pass "
+            "step_size, or set it in the state: algorithm.init(position)._replace(step_size=value)."
+        )
+    return jnp.asarray(state.step_size, _tree.real_dtype(state.position))
+
+
+def with_first_step_size(state: Any) -> Any:
+    """Set the step size from which a warm-up begins, for a state or a stack of states."""
+    return state._replace(step_size=jnp.ones(state.logdensity.shape, _tree.real_dtype(state.position)))

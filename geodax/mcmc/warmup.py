@@ -36,7 +36,7 @@ from geodax.mcmc.mass_matrix import (
     rows_to_keep,
     with_rows,
 )
-from geodax.mcmc.step_size import DualAveraging, current_step, observe, restart, search_alone
+from geodax.mcmc.step_size import DualAveraging, current_step, observe, restart, search_alone, with_first_step_size
 from geodax.mcmc.trajectories import Integrator
 
 
@@ -139,13 +139,15 @@ def window_adaptation(
         state = state._replace(step_size=jnp.where(is_last, average, state.step_size))
         return WarmupState(dual_averaging, variance, rows), state
 
-    return Adaptation(init, update)
+    return Adaptation(init, update, with_first_step_size)
 
 
 def empty_variance(state) -> RunningVariance:
     """Sums over no draws, with the shapes of a state."""
     squares = jax.tree.map(lambda x: jnp.zeros(x.shape, x.real.dtype), state.position)
-    return RunningVariance(jnp.zeros_like(state.step_size), _tree.zeros_like(state.position), squares, squares)
+    return RunningVariance(
+        jnp.zeros((), _tree.real_dtype(state.position)), _tree.zeros_like(state.position), squares, squares
+    )
 
 
 def squared(x: Array) -> Array:

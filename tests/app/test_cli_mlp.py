@@ -425,6 +425,15 @@ def test_prices_have_log_normal_noise(tmp_path, capsys):
 
 
 @pytest.mark.thorough
+def test_a_column_that_gives_the_class_away_is_pointed_out(tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text("x,code,kind\n" + "".join(f"{(7 * i) % 11},{i % 2},{'ab'[i % 2]}\n" for i in range(60)))
+    assert main(["fit", "classifier", str(path), "--target", "kind", *_SMALL, "--out", str(tmp_path / "run")]) == 0
+    assert "'code' alone separates the classes of all fitted rows." in (said := capsys.readouterr().out)
+    assert "'x' alone" not in said
+
+
+@pytest.mark.thorough
 def test_targets_computed_from_inputs_and_counts_are_pointed_out(tmp_path, capsys):
     """Catches hints at numbers that are neither."""
     generator = np.random.default_rng(0)

@@ -12,6 +12,7 @@ from geodax.app.mlp.inputs import OTHER, found_levels, indicators, parts_of_date
 from geodax.app.mlp.labelled import load_labelled
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.mlp.results import judged_rows
+from geodax.app.mlp.run import _separating
 from geodax.app.report.html import Report
 from geodax.app.run_folder.files import save_data
 from geodax.app.tables.codes import codes
@@ -316,3 +317,29 @@ def test_options_overrule_what_is_found(table):
     assert not any(note.startswith("Left out") for note in facts["notes"])
     with pytest.raises(TableError, match=r"column 'name' is text whose values hardly repeat.*--categories NAME"):
         _read(table, ("name", "size"))
+
+
+_NAMES = np.array(["ox", "ant", "elk"])
+
+
+@pytest.mark.parametrize(
+    ("given", "is_named"),
+    [
+        (lambda y, noise: y + 0.1 * noise, True),
+        (lambda y, noise: np.where(np.arange(120) == 4, np.nan, y), True),
+        (lambda y, noise: np.where(noise > 1, np.nan, y), False),  # missing in several classes
+        (lambda y, noise: y + noise, False),
+        (lambda y, noise: np.abs(y - 1), False),  # two values for three classes
+        (lambda y, noise: _NAMES[y][:, None] == _NAMES, True),
+        (lambda y, noise: _NAMES[np.where(noise > 2, 0, y)][:, None] == _NAMES, False),
+        (lambda y, noise: np.eye(120), False),  # a category for each row
+    ],
+)
+def test_columns_that_give_the_class_away_are_found(given, is_named):
+    """Catches a note on honest inputs, and none on codes of the class."""
+    generator = np.random.default_rng(0)
+    y = np.arange(120) % 3
+    column = np.asarray(given(y, generator.standard_normal(120)), float).reshape(120, -1)
+    inputs = np.column_stack([y + generator.standard_normal(120), column])
+    found = _separating(inputs, np.array(["a", "b", "c"])[y], ["x", *["given"] * column.shape[1]])
+    assert found == ["given"] * is_named

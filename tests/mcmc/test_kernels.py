@@ -78,3 +78,14 @@ for sampler in (gx.hmc, gx.nuts, gx.adjusted_mclmc, gx.mclmc, gx.sgrld, gx.sghmc
     cloudpickle.dumps(sampler(lambda x: -0.5 * jnp.sum(x**2), step_size=0.1))
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("build", [gx.nuts, gx.hmc, gx.mclmc, gx.adjusted_mclmc])
+def test_a_step_before_the_warm_up_needs_a_step_size(build, key):
+    """Catches a chain that runs with a step size that nobody chose."""
+    algorithm = build(lambda x: -jnp.sum(x**2))
+    state = algorithm.init(jnp.ones(3))
+    with pytest.raises(ValueError, match="there is no step size yet"):
+        jax.jit(algorithm.step)(jax.random.clone(key), state)
+    moved, _ = algorithm.step(key, state._replace(step_size=0.25))
+    assert jnp.all(moved.position != 1.0)

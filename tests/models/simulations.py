@@ -2,22 +2,20 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from geodax.models.network import density
 
 
-def network_counts(key, theta, num_windows, *, likelihood="poisson"):
+def network_counts(generator, theta, num_windows, *, likelihood="poisson"):
     """Draw states and counts of some windows from the model."""
-    key_first, key_states, key_counts = jax.random.split(key, 3)
-    log_transition = jnp.log(jnp.asarray(theta.transition))
-    first = jax.random.randint(key_first, (), 0, len(log_transition))
-
-    def step(state, key):
-        following = jax.random.categorical(key, log_transition[state]).astype(state.dtype)
-        return following, state
-
-    _, states = jax.lax.scan(step, first, jax.random.split(key_states, num_windows))
-    return states, density.draw_counts(key_counts, theta, states, likelihood=likelihood)
+    transition = np.asarray(theta.transition)
+    states = [generator.integers(len(transition))]
+    for _ in range(num_windows - 1):
+        states.append(generator.choice(len(transition), p=transition[states[-1]]))
+    rates = np.exp(np.asarray(density.log_rates(theta)))
+    dispersion = np.asarray(theta.dispersion) if likelihood == "negative-binomial" else None
+    return np.array(states), density.draw_counts(generator, rates, np.array(states), dispersion)
 
 
 def ppca_rows(key, theta, num_rows):

@@ -104,10 +104,8 @@ def found(request):
     transition = 0.8 * np.eye(K) + 0.2 / K
     truth = NetworkParameters(vectors, np.tile([5.0, 3.0], (K, 1)), np.array([-2.0, 0.5, 3.0]), transition, dispersion)
     with jax.enable_x64(True):
-        theta = jax.tree.map(jnp.asarray, truth)
-        simulate = jax.jit(network_counts, static_argnums=2, static_argnames="likelihood")
-        states, counts = simulate(jax.random.key(3), theta, T, likelihood=request.param)
-    data = observations(np.asarray(counts), likelihood=request.param)
+        states, counts = network_counts(np.random.default_rng(3), truth, T, likelihood=request.param)
+    data = observations(counts, likelihood=request.param)
     prior = NetworkPrior(intercept_scale=5.0)
     return np.asarray(states), data, prior, find_modes(data, K, 2, prior, num_starts=6, seed=0)
 

@@ -30,6 +30,7 @@ from geodax.models.unit_network.functions import moments
 _COVERAGE = 0.9
 _ROUNDING = 1e-4  # of a computed column, in its standard deviations
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 500  # of a regression that looks for one
+_LEAST_OF_CLASS = 5  # rows, with which a column hardly separates classes by chance
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
 
@@ -44,7 +45,7 @@ class AbstractMLPRun(AbstractRunKind):
         """Return headings and columns of predictions, the target's first."""
 
     def about_fit(self, model: Any, data: LabelledTable) -> tuple[str, ...]:
-        """Return notes about classes missing from the fitted rows."""
+        """Return notes about the fitted rows: classes that they lack, inputs that give the target away."""
         return ()
 
     def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
@@ -149,11 +150,14 @@ class ClassifierRun(AbstractMLPRun):
     are_classes = True
 
     def about_fit(self, model: Any, data: LabelledTable) -> tuple[str, ...]:
-        lacking = np.setdiff1d(data.targets, model.classes_).tolist()
-        if not lacking:
-            return ()
-        which = f"the class {lacking[0]!r}" if len(lacking) == 1 else f"one of the classes {listed(lacking)}"
-        return (f"No fitted row has {which}, because all such rows are held out. It is never predicted.",)
+        notes = [
+            f"{name!r} alone separates the classes of all fitted rows. If it is not known before the class, use --drop."
+            for name in _separating(*data.train, data.sources)
+        ]
+        if lacking := np.setdiff1d(data.targets, model.classes_).tolist():
+            which = f"the class {lacking[0]!r}" if len(lacking) == 1 else f"one of the classes {listed(lacking)}"
+            notes.append(f"No fitted row has {which}, because all such rows are held out. It is never predicted.")
+        return tuple(notes)
 
     def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
         new = targets[(targets != "") & ~np.isin(targets, model.classes_)].tolist()
@@ -243,6 +247,27 @@ def _determining(x: np.ndarray, y: np.ndarray) -> list[int]:
     z, target = np.nan_to_num((x[some] - center) / spread), (y[some] - middle) / unit
     slopes = np.linalg.lstsq(z, target)[0]
     return np.flatnonzero(np.abs(slopes) > 0.01).tolist() if np.std(target - z @ slopes) < _ROUNDING else []
+
+
+def _separating(x: np.ndarray, labels: np.ndarray, sources: Sequence[str]) -> list[str]:
+    """Columns of the table of which each separates the classes: numbers by thresholds, categories by their levels."""
+    counts = np.unique(labels, return_counts=True)[1]
+    if min(counts) < _LEAST_OF_CLASS or x.shape[1] > _MOST_COLUMNS:
+        return []
+    found = []
+    for name in dict.fromkeys(sources):
+        own = np.nan_to_num(x[:, [source == name for source in sources]], nan=np.inf)
+        values, place = np.unique(own, axis=0, return_inverse=True)
+        first = np.zeros(len(values), int)
+        first[place] = np.arange(len(labels))
+        if own.shape[1] > 1:
+            is_simple = len(values) <= len(labels) // 10
+        else:
+            num_changes = np.sum(labels[first][1:] != labels[first][:-1])
+            is_simple = num_changes < len(counts) + np.isinf(values).any()
+        if is_simple and (labels[first][place] == labels).all():
+            found.append(name)
+    return found
 
 
 def _about_missing(data: LabelledTable, model: Any) -> tuple[str, ...]:

@@ -27,9 +27,12 @@ components:  n x p with orthonormal columns, known up to the sign of each column
 scale:       p standard deviations, the largest first
 noise:       one standard deviation for """
 
-_CITATIONS = (
+_PCA = (
     "Model: Tipping and Bishop (1999), Probabilistic principal component analysis. Journal of the Royal "
-    "Statistical Society B 61(3).",
+    "Statistical Society B 61(3)."
+)
+_FACTOR_ANALYSIS = "Model: Rubin and Thayer (1982), EM algorithms for ML factor analysis. Psychometrika 47(1)."
+_CITATIONS = (
     "Orthonormal components with one scale each: Pourzanjani, Jiang, Mitchell, Atzberger and Petzold (2021), "
     "Bayesian Inference over the Stiefel Manifold via the Givens Representation. Bayesian Analysis 16(2).",
     "Sampling of orthonormal matrices: Yanush and Kropotov (2019), Hamiltonian Monte-Carlo for Orthogonal "
@@ -184,7 +187,7 @@ def _write_provenance(page: Page) -> None:
     report.text("To repeat the run:")
     report.code(config["command"])
     report.text("Please cite:")
-    report.items(_CITATIONS)
+    report.items((_FACTOR_ANALYSIS if page.draws.is_diagonal else _PCA, *_CITATIONS))
 
 
 def _priors(config: Mapping[str, Any], n: int) -> list[str]:

@@ -176,17 +176,19 @@ def draw_states(key: PRNGKey, theta: NetworkParameters, data: NetworkCounts) -> 
 
 
 def draw_counts(
-    key: PRNGKey, theta: NetworkParameters, states: Int[Array, " T"], *, likelihood: CountLikelihood = "poisson"
-) -> Float[Array, "T C C"]:
-    """Draw symmetric matrices of counts given the states."""
-    key_counts, key_rates = jax.random.split(key)
-    rates = jnp.exp(log_rates(theta))[states]
-    if likelihood == "negative-binomial":
+    generator: np.random.Generator,
+    rates: Float[np.ndarray, "K C C"],
+    states: Int[np.ndarray, " T"],
+    dispersion: Float[np.ndarray, " K"] | None = None,
+) -> Float[np.ndarray, "T C C"]:
+    """Draw symmetric matrices of counts given the states: Poisson, or negative binomial with a dispersion."""
+    means = rates[states]
+    if dispersion is not None:
         # negative binomial as a gamma mixture of Poisson, with mean mu and shape 1 / a
-        shape = 1.0 / jnp.asarray(theta.dispersion)[states][:, None, None]
-        rates = rates * jax.random.gamma(key_rates, jnp.broadcast_to(shape, rates.shape)) / shape
-    drawn = jax.random.poisson(key_counts, rates).astype(rates.dtype)
-    return jnp.triu(drawn) + jnp.swapaxes(jnp.triu(drawn, 1), -1, -2)
+        shape = 1.0 / dispersion[states][:, None, None]
+        means = means * generator.standard_gamma(shape, means.shape) / shape
+    drawn = generator.poisson(means).astype(rates.dtype)
+    return np.triu(drawn) + np.swapaxes(np.triu(drawn, 1), -1, -2)
 
 
 def _chain(theta: NetworkParameters, data: NetworkCounts) -> tuple[Array, Array, Array]:

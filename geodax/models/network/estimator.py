@@ -190,15 +190,11 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         Returns:
             Symmetric counts, one set for each posterior draw used.
         """
-        data, likelihood = self._observed(X), self._form["likelihood"]
-
-        def replicate(given: tuple[Any, NetworkParameters]) -> Any:
-            key_states, key_counts = jax.random.split(given[0])
-            return density.draw_counts(
-                key_counts, given[1], density.draw_states(key_states, given[1], data), likelihood=likelihood
-            )
-
-        return over_draws(replicate, self._keyed(random_state))
+        states, generator = self.sample_states(X, random_state=random_state), np.random.default_rng(random_state)
+        is_poisson = self._form["likelihood"] == "poisson"
+        dispersions = [None] * len(states) if is_poisson else self.draws().dispersion
+        given = zip(self.rates(), states, dispersions, strict=True)
+        return np.stack([density.draw_counts(generator, *each) for each in given])
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> NetworkParameters:
         """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None is 4,000."""
