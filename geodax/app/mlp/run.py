@@ -153,9 +153,7 @@ class ClassifierRun(AbstractMLPRun):
         notes = []
         if names := _separating(*data.train, data.sources):
             verb = "separates" if len(names) == 1 else "each separate"
-            notes.append(
-                f"{listed(names)} {verb} the classes of all fitted rows. What is known only later needs --drop."
-            )
+            notes.append(f"{listed(names)} {verb} the classes of all fitted rows. What is known later needs --drop.")
         if lacking := np.setdiff1d(data.targets, model.classes_).tolist():
             which = f"the class {lacking[0]!r}" if len(lacking) == 1 else f"one of the classes {listed(lacking)}"
             notes.append(f"No fitted row has {which}, because all such rows are held out. It is never predicted.")
