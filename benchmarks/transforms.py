@@ -195,7 +195,7 @@ def run(sampler, starts, num_draws: int) -> dict:
             adapted, state = adaptation.update(jax.random.fold_in(key, 2 * i + 1), adapted, state, info, i)
             return (state, adapted), info.num_integration_steps
 
-        state = algorithm.init(to_start(q))
+        state = adaptation.begin(algorithm.init(to_start(q)))
         (state, _), _ = jax.lax.scan(iterate, (state, adaptation.init(state)), jnp.arange(num_draws))
         return state
 

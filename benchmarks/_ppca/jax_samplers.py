@@ -163,7 +163,7 @@ def _ours(sampler: str, log_density, manifold, positions, constrain, options) ->
             adapted, states = adaptation.update(keys[num_chains:], adapted, states, infos, i)
             return ((states, infos), adapted), None
 
-        states = jax.vmap(algorithm.init)(positions)
+        states = adaptation.begin(jax.vmap(algorithm.init)(positions))
         infos = jax.vmap(algorithm.step)(jax.random.split(key, num_chains), states)[1]
         return jax.lax.scan(iterate, ((states, infos), adaptation.init(states)), jnp.arange(num_warmup))[0][0]
 
@@ -174,7 +174,7 @@ def _ours(sampler: str, log_density, manifold, positions, constrain, options) ->
             adapted, state = adaptation.update(jax.random.fold_in(key, 2 * i + 1), adapted, state, info, i)
             return ((state, info), adapted), None
 
-        state = algorithm.init(position)
+        state = adaptation.begin(algorithm.init(position))
         info = algorithm.step(key, state)[1]
         return jax.lax.scan(iterate, ((state, info), adaptation.init(state)), jnp.arange(num_warmup))[0][0]
 

@@ -63,7 +63,7 @@ def geodax_chain(target: Target, num_draws: int, num_warmup: int, **options) -> 
             adapted, state = adaptation.update(jax.random.fold_in(key, 2 * i + 1), adapted, state, info, i)
             return (state, adapted), None
 
-        state = algorithm.init(x)
+        state = adaptation.begin(algorithm.init(x))
         return jax.lax.scan(iterate, (state, adaptation.init(state)), jnp.arange(num_warmup))[0][0]
 
     start = manifold.random_point(jax.random.key(1), jnp.zeros(target.shape))

@@ -47,6 +47,7 @@ from geodax.mcmc.mass_matrix import (
 from geodax.mcmc.step_size import (
     DualAveraging,
     current_step,
+    known_step_size,
     observe,
     one_step,
     restart,
@@ -142,7 +143,9 @@ def joint_adaptation(
         acceptance = jnp.ones_like(states.logdensity)
         room = room_for(first.correlation, int(is_slow.sum()) * len(acceptance))
         rows = no_rows(room, first.correlation)
-        return JointWarmup(restart(first.step_size, _BOLDNESS), empty_variance(first), rows, length, acceptance)
+        return JointWarmup(
+            restart(known_step_size("adapt", first), _BOLDNESS), empty_variance(first), rows, length, acceptance
+        )
 
     def come_near(rng_keys: Array, states):
         """Move the chains that start far out, each by a search of its own; the median of the step sizes found."""

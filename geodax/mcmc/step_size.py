@@ -169,8 +169,9 @@ def known_step_size(name: str, state: Any) -> Scalar:
     """Return the step size of a sampler's state; raises ValueError before the warm-up that finds it."""
     if isinstance(state.step_size, tuple):
         raise ValueError(
-            f"{name}: there is no step size yet. The warm-up of gx.sample finds it; in a loop of your own pass "
-            "step_size, or set it in the state: algorithm.init(position)._replace(step_size=value)."
+            f"{name}: there is no step size yet. The warm-up of gx.sample finds it. In a loop of your own pass "
+            "step_size, set it by algorithm.init(position)._replace(step_size=value), or begin a warm-up by "
+            "adaptation.begin(state)."
         )
     return jnp.asarray(state.step_size, _tree.real_dtype(state.position))
 

@@ -36,7 +36,15 @@ from geodax.mcmc.mass_matrix import (
     rows_to_keep,
     with_rows,
 )
-from geodax.mcmc.step_size import DualAveraging, current_step, observe, restart, search_alone, with_first_step_size
+from geodax.mcmc.step_size import (
+    DualAveraging,
+    current_step,
+    known_step_size,
+    observe,
+    restart,
+    search_alone,
+    with_first_step_size,
+)
 from geodax.mcmc.trajectories import Integrator
 
 
@@ -98,7 +106,9 @@ def window_adaptation(
 
     def init(state) -> WarmupState:
         room = room_for(state.correlation, int(is_slow.sum()))
-        return WarmupState(restart(state.step_size), empty_variance(state), no_rows(room, state.correlation))
+        return WarmupState(
+            restart(known_step_size("adapt", state)), empty_variance(state), no_rows(room, state.correlation)
+        )
 
     def update(rng_key: PRNGKey, warmup: WarmupState, state, info, step: Array):
         longest = manifold.max_time(state.position, state.scale)

@@ -94,7 +94,7 @@ def tune(key, density, position, *, num_warmup=1000, num_samples=400, num_chains
     positions = jax.vmap(position)(jax.random.split(key_start, num_chains))
 
     def chain(key, position):
-        state = algorithm.init(position)
+        state = adaptation.begin(algorithm.init(position))
         warmup = adaptation.init(state)
 
         def step(iteration, carry):

@@ -661,7 +661,7 @@ def test_ranks_of_prior_draws_are_uniform():
             return state, _invariants(state.position, pooling.parameters(state.position, shape))
 
         key_warmup, key_draws = jax.random.split(key)
-        state = algorithm.init(start)
+        state = adaptation.begin(algorithm.init(start))
         items = (jax.random.split(key_warmup, num_warmup), jnp.arange(num_warmup))
         (state, _), _ = jax.lax.scan(warm_up, (state, adaptation.init(state)), items)
         return jax.lax.scan(draw, state, jax.random.split(key_draws, num_samples))[1]

@@ -229,8 +229,9 @@ def test_simulation_based_calibration(key, is_diagonal):
         gaps = jnp.log(theta.scale - jnp.append(theta.scale[1:], 0.0))
         noise = {"noise": theta.noise} if is_diagonal else {"log_noise": jnp.log(theta.noise)}
         # started from the truth, which is a draw from the posterior
-        state = algorithm.init({"components": theta.components, "log_gaps": gaps, "mean": theta.mean} | noise)
         warmup = algorithm.adapt(200)
+        state = algorithm.init({"components": theta.components, "log_gaps": gaps, "mean": theta.mean} | noise)
+        state = warmup.begin(state)
 
         def adapt(carry, i):
             state, adaptation = carry
