@@ -87,9 +87,8 @@ def test_a_step_before_the_warm_up_needs_a_step_size(build, key):
     state = algorithm.init(jnp.ones(3))
     with pytest.raises(ValueError, match="there is no step size yet"):
         jax.jit(algorithm.step)(jax.random.clone(key), state)
+    states = state if algorithm.adapt else jax.vmap(algorithm.init)(jnp.ones((4, 3)))
     with pytest.raises(ValueError, match=r"adaptation\.begin"):
-        jax.eval_shape(
-            algorithm.adapt_jointly(100).init if algorithm.adapt is None else algorithm.adapt(100).init, state
-        )
+        (algorithm.adapt or algorithm.adapt_jointly)(100).init(states)
     moved, _ = algorithm.step(key, state._replace(step_size=0.25))
     assert jnp.all(moved.position != 1.0)
