@@ -31,7 +31,7 @@ from geodax.mcmc.integrators import IntegratorState, Point, energy, leapfrog, lo
 from geodax.mcmc.isokinetic import Isokinetic, isokinetic_leapfrog
 from geodax.mcmc.joint_warmup import joint_adaptation
 from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
-from geodax.mcmc.step_size import known_step_size
+from geodax.mcmc.step_size import NO_STEP_SIZE, known_step_size
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult
 from geodax.mcmc.warmup import window_adaptation
 
@@ -55,7 +55,7 @@ class HMCState(NamedTuple):
     position: Position
     logdensity: Scalar
     logdensity_grad: PyTree
-    step_size: Scalar | tuple[()]
+    step_size: Scalar
     scale: PyTree
     length: PyTree = ()
     correlation: Correlation | tuple[()] = ()
@@ -128,7 +128,7 @@ def exact_algorithm(
         manifold.validate(position, "position")
         check_density(name, logdensity_fn, position)
         logdensity, gradient = evaluate(position)
-        first_step = () if step_size is None else jnp.asarray(step_size, _tree.real_dtype(position))
+        first_step = NO_STEP_SIZE if step_size is None else jnp.asarray(step_size, _tree.real_dtype(position))
         length = () if initial_length is None else initial_length(position)
         scale = manifold.initial_scale(position)
         flat = euclidean_leaves(geometry, position, scale)

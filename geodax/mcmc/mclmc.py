@@ -34,7 +34,7 @@ from geodax.mcmc.integrators import IntegratorState, energy, energy_error, logde
 from geodax.mcmc.isokinetic import Isokinetic, IsokineticMomentum, isokinetic_leapfrog
 from geodax.mcmc.kernels import check_arguments, check_density
 from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
-from geodax.mcmc.step_size import known_step_size, with_first_step_size
+from geodax.mcmc.step_size import NO_STEP_SIZE, known_step_size, with_first_step_size
 from geodax.mcmc.trajectories import DIVERGENCE_THRESHOLD, Integrator
 from geodax.mcmc.warmup import RunningVariance, WarmupState, window_adaptation, window_schedule
 
@@ -64,7 +64,7 @@ class MCLMCState(NamedTuple):
     momentum: Momentum
     logdensity: Scalar
     logdensity_grad: PyTree
-    step_size: Scalar | tuple[()]
+    step_size: Scalar
     length: Scalar
     scale: PyTree
     correlation: Correlation | tuple[()] = ()
@@ -193,7 +193,7 @@ def mclmc(
             position,
             _tree.zeros_like(position),
             *evaluate(position),
-            () if step_size is None else jnp.asarray(step_size, dtype),
+            NO_STEP_SIZE if step_size is None else jnp.asarray(step_size, dtype),
             jnp.asarray(_LENGTH if length is None else length, dtype),
             scale,
             initial_correlation(

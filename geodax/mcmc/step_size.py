@@ -32,6 +32,7 @@ _MOST_MOVES = 1000  # attempts in which a search moves a chain
 _AMPLE = 10.0  # rise of the log density, above the dimension, that makes a search move
 _MOST_ERROR = 1.0  # energy error of a move
 
+NO_STEP_SIZE: Any = ()  # in a state before the warm-up that finds one
 Place = TypeVar("Place")
 
 
@@ -167,7 +168,7 @@ def _bounds(longest: Scalar | float, dtype: Any) -> tuple[Scalar, Scalar]:
 
 def known_step_size(name: str, state: Any) -> Scalar:
     """Return the step size of a sampler's state; raises ValueError before the warm-up that finds it."""
-    if isinstance(state.step_size, tuple):
+    if state.step_size is NO_STEP_SIZE:
         raise ValueError(
             f"{name}: there is no step size yet. The warm-up of gx.sample finds it. In a loop of your own pass "
             "step_size, set it by algorithm.init(position)._replace(step_size=value), or begin a warm-up by "
