@@ -194,15 +194,15 @@ def _log_0f1_of_orders(order: Float[Array, "k"], y: Scalar, log_gamma: Float[Arr
 def log_1f1(values: Float[Array, "n"]) -> Scalar:
     r"""Logarithm of :math:`{}_1F_1(1/2; n/2; a)`, the mean of ``exp(x^T a x)`` over unit vectors, from eigenvalues of a.
 
-    With :math:`\lambda` the largest eigenvalue minus the eigenvalues, Laplace's transform of the mean over spheres of all
-    radii, which is Gaussian, has the inverse
+    With :math:`\lambda` the largest eigenvalue minus the eigenvalues, Laplace's transform of the mean over spheres of
+    all radii, which is Gaussian, has the inverse
 
     .. math:: {}_1F_1(1/2; n/2; -\lambda)
               = \frac{\Gamma(n/2)}{2 \pi i} \int e^s \prod_j (s + \lambda_j)^{-1/2}\, ds.
 
-    The path is a hyperbola through the saddle point of the integrand. It bends by 45 degrees at most: the integrand then
-    falls all along it, whatever the eigenvalues. The trapezoidal rule is accurate to 1e-13 up to some hundred dimensions,
-    and to 1e-8 in 10,000.
+    The path is a hyperbola through the saddle point of the integrand. It bends by 45 degrees at most: the integrand
+    then falls all along it, whatever the eigenvalues. The trapezoidal rule is accurate to 1e-13 up to some hundred
+    dimensions, and to 1e-8 in 10,000.
     """
     top = jnp.max(values)
     penalty = top - values

@@ -20,8 +20,8 @@ from geodax._types import Array
 
 _REMEDY = (
     "Fix the singular values of f (the eigenvalues of a and the weights b), which leaves its mode free; or use a "
-    "MatrixLangevin with one or two columns or a MatrixBingham with one, whose constants are known; or, if you know the "
-    "constant, write the log density as numpyro.factor(name, ...), for a latent matrix with a StiefelUniform."
+    "MatrixLangevin with one or two columns or a MatrixBingham with one, whose constants are known; or, if you know "
+    "the constant, write the log density as numpyro.factor(name, ...), for a latent matrix with a StiefelUniform."
 )
 _is_checked = contextvars.ContextVar("_is_checked", default=False)
 
