@@ -192,7 +192,7 @@ def _log_0f1_of_orders(order: Float[Array, "k"], y: Scalar, log_gamma: Float[Arr
 
 
 def log_1f1(values: Float[Array, "n"]) -> Scalar:
-    r"""Logarithm of :math:`{}_1F_1(1/2; n/2; a)`, the mean of ``exp(x^T a x)`` over unit vectors, from eigenvalues of a.
+    r"""Logarithm of :math:`{}_1F_1(1/2; n/2; a)`, the mean of ``exp(x^T a x)`` over unit vectors, by eigenvalues of a.
 
     With :math:`\lambda` the largest eigenvalue minus the eigenvalues, Laplace's transform of the mean over spheres of
     all radii, which is Gaussian, has the inverse
