@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
@@ -15,7 +16,7 @@ def to_arviz(draws: xr.DataTree) -> Any:
 
     Returns:
         The same draws as an ``arviz.InferenceData`` for ArviZ 0.23, as a DataTree for ArviZ 1.x. Axes without labels
-        are numbered, which some plots of ArviZ 1.x need.
+        are numbered, which some plots of ArviZ 1.x need. Arrays of JAX, as in a group of your own, become NumPy's.
 
     Raises:
         ImportError: If ArviZ is not installed.
@@ -46,5 +47,12 @@ def pareto_smoothed(log_weights: Float[np.ndarray, " draw"]) -> tuple[Float[np.n
     return smoothed - np.logaddexp.reduce(smoothed), float(k)
 
 
+def _writeable(variable: xr.DataArray) -> xr.DataArray:
+    """ArviZ 0.23 writes to copies, but those of JAX arrays are read-only; draws on disk are not loaded."""
+    is_of_jax = isinstance(getattr(variable.variable, "_data", None), jax.Array)
+    return variable.copy(data=np.array(variable.data)) if is_of_jax else variable
+
+
 def _numbered(group: xr.Dataset) -> xr.Dataset:
+    group = group.assign({name: _writeable(variable) for name, variable in group.items()})
     return group.assign_coords({axis: np.arange(n) for axis, n in group.sizes.items() if axis not in group.coords})

@@ -324,19 +324,18 @@ def _disagreeing_chains(
         ", or does a variable lack a proper prior?", "?"
     )
     disagreeing = [name for name in draws if any(row.name.startswith(f"{name}[") for row in high)]
-    names = ", ".join(f"`{name}`" for name in disagreeing if are_frames(draws[name]))
-    if names:
+    if frames := [f"`{name}`" for name in disagreeing if are_frames(draws[name])]:
         advice += (
-            f" {names} holds matrices with orthonormal columns: if the model determines them only up to signs or a "
+            f" {_hold(frames)} matrices with orthonormal columns: if the model determines them only up to signs or a "
             "rotation of the columns, their entries cannot agree. Use the functions that "
             "`gx.diagnostics.invariant_draws` computes from them instead. If the model treats all columns alike, "
             "chains also exchange them, and the numbers that belong to them, such as scales: sort both in each draw "
             "by the scale, or use a prior on ordered scales"
             + in_python(" (in NumPyro `dist.TransformedDistribution` with `OrderedTransform`).", ".")
         )
-    elif axes := ", ".join(f"`{name}`" for name in disagreeing if are_unit_vectors(draws[name])):
+    elif axes := [f"`{name}`" for name in disagreeing if are_unit_vectors(draws[name])]:
         advice += (
-            f" {axes} holds unit vectors: if the model determines them only up to their signs, pass them as matrices "
+            f" {_hold(axes)} unit vectors: if the model determines them only up to their signs, pass them as matrices "
             "with one column, x[..., None], to `gx.diagnostics.invariant_draws` or `align_signs`."
         )
     listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
@@ -374,6 +373,11 @@ def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: s
 def _chains(is_affected: Bool[np.ndarray, " chain"]) -> str:
     indices = np.flatnonzero(is_affected)
     return f"chain{'s' if len(indices) > 1 else ''} {', '.join(map(str, indices))}"
+
+
+def _hold(names: list[str]) -> str:
+    """The subject and the verb of a sentence about what variables hold."""
+    return f"{', '.join(names)} {'holds' if len(names) == 1 else 'hold'}"
 
 
 def _listed(names_and_values: list[tuple[str, str]]) -> str:

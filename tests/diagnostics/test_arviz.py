@@ -47,3 +47,14 @@ def test_summary_loo_and_compare(sampled, store):
     worse["log_likelihood"] = draws["log_likelihood"] - 0.5
     table = az.compare({"better": data, "worse": gx.diagnostics.to_arviz(worse)})
     assert table.index.tolist() == ["better", "worse"]
+
+
+def test_arrays_of_jax_become_those_of_numpy(sampled):
+    """Copies of JAX arrays are read-only, and ArviZ 0.23 writes to them."""
+    draws = sampled(store=False)
+    expected = str(az.loo(gx.diagnostics.to_arviz(draws)))
+    pointwise = draws["log_likelihood"]["y"]
+    draws["log_likelihood"]["y"] = pointwise.copy(data=jnp.asarray(pointwise.values)).assign_attrs(unit="nats")
+    data = gx.diagnostics.to_arviz(draws)
+    assert data["log_likelihood"]["y"].attrs == {"unit": "nats"}
+    assert str(az.loo(data)) == expected

@@ -684,6 +684,8 @@ def test_orthonormal_matrices_that_disagree_are_sent_to_their_invariants():
     assert "`loadings` holds matrices with orthonormal columns" in finding.advice
     assert "`gx.diagnostics.invariant_draws`" in finding.advice
     assert "sort both in each draw by the scale" in finding.advice
+    (finding, *_) = check({"left": draws, "right": draws})
+    assert "`left`, `right` hold matrices with orthonormal columns" in finding.advice
     plate = np.stack([draws, draws], axis=2)
     (finding, *_) = check({"loadings": plate, "scale": draws[..., 0, 0]})
     assert "`loadings` holds matrices with orthonormal columns" in finding.advice

@@ -12,7 +12,7 @@ import scipy.stats
 
 import geodax as gx
 from geodax.geometry.distributions import directions
-from geodax.geometry.distributions.hypergeometric import log_0f1, log_0f1_pair, mean_resultant_length
+from geodax.geometry.distributions.hypergeometric import log_0f1, log_0f1_pair, log_1f1, mean_resultant_length
 from geodax.geometry.distributions.rejection import accepted, first_accepted
 from tests.marks import slow
 from tests.suites.references import by_quadrature, givens_frames, haar_frames, orthogonal_frames
@@ -354,8 +354,53 @@ QUADRATIC = {
 )
 def test_quadratic_draws(name, key):
     distribution = QUADRATIC[name]
-    assert not distribution.is_normalized
     assert_follows(distribution.sample(key, (NUM_DRAWS,)), distribution)
+
+
+BINGHAM = {
+    "circle": np.array(A)[:2, :2],
+    "sphere": np.array(A),
+    "girdle": -3.0 * np.array(A),
+    "uniform": np.zeros((3, 3)),
+    "axis": 7.0 * np.outer([0.6, 0.0, 0.8], [0.6, 0.0, 0.8]),
+}
+
+
+@pytest.mark.parametrize("name", BINGHAM)
+def test_bingham_density_of_one_column_is_normalized(name):
+    """With the second moments as the gradient of the constant, also where eigenvalues are equal."""
+    a = jnp.asarray(BINGHAM[name])
+    bingham = dist.MatrixBingham(a)
+    frames, weight = nodes(*bingham.event_shape)
+    assert bingham.is_normalized
+    density = weight * np.exp(np.asarray(bingham.log_prob(jnp.asarray(frames))))
+    np.testing.assert_allclose(density.sum(), 1, rtol=1e-7)
+    moments = np.einsum("k,kip,kjp->ij", density, frames, frames)
+    slope = jax.grad(lambda a: dist.MatrixBingham(a).log_normalizer())(a)
+    np.testing.assert_allclose(slope, moments, atol=1e-7)
+    weighted = dist.MatrixBingham(-0.5 * a, jnp.array([-2.0]))
+    np.testing.assert_allclose(weighted.log_normalizer(), bingham.log_normalizer(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(jnp.float64, 1e-11), (jnp.float32, 1e-5)])
+def test_constant_of_bingham_has_its_digits(dtype, rtol):
+    """Watson's distributions, also of many dimensions where the largest eigenvalue begins to win; pairs of eigenvalues."""
+    for n, k in [(2, 30.0), (3, 0.1), (3, -200.0), (10, 4.0), (100, 49.5), (100, 60.0), (100, -40.0), (100, 1.0)]:
+        found = log_1f1(jnp.zeros(n, dtype).at[0].set(k))
+        expected = np.log(scipy.special.hyp1f1(0.5, n / 2, k))
+        np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol, err_msg=str((n, k)))
+    values = np.array([2.0, -1.0, -30.0, -1e4])  # each twice: the integrand has poles only
+    differences = values[:, None] - values + np.eye(4)
+    expected = np.log(6.0 * np.sum(np.exp(values) / np.prod(differences, axis=1)))
+    found = log_1f1(jnp.asarray(np.repeat(values, 2), dtype))
+    np.testing.assert_allclose(found, expected, rtol=rtol)
+
+
+def test_constant_of_two_bingham_columns_is_left_out():
+    bingham = QUADRATIC["weights"]
+    assert not bingham.is_normalized
+    with pytest.raises(NotImplementedError, match="implemented for one column, found 2"):
+        bingham.log_normalizer()
 
 
 @pytest.mark.parametrize("scale", [1e2, 1e6])

@@ -44,7 +44,7 @@ def mixed(second):
 REFUSED = {
     "langevin": lambda kappa, mode: gxn.MatrixLangevin(kappa * MODE),
     "bingham": lambda kappa, mode: gxn.MatrixBingham(WEIGHTS, kappa * jnp.ones(3)),
-    "bingham of one column": lambda kappa, mode: gxn.MatrixBingham(kappa * WEIGHTS),
+    "bingham of two columns": lambda kappa, mode: gxn.MatrixBingham(kappa * WEIGHTS, jnp.ones(2)),
     "product": lambda kappa, mode: gxn.BinghamVonMisesFisher(mode[:, :3], WEIGHTS),
     "wrapped": lambda kappa, mode: gxn.MatrixLangevin(kappa * MODE).mask(True),
     "mixture": mixed(4.0),
@@ -54,6 +54,7 @@ REFUSED = {
 }
 TAKEN = {
     "two columns": lambda kappa, mode: gxn.MatrixLangevin(kappa * MODE[:, :2]),
+    "bingham of one column": lambda kappa, mode: gxn.MatrixBingham(kappa * mode @ WEIGHTS @ mode.T),
     "fixed": lambda kappa, mode: gxn.MatrixLangevin(3.0 * MODE),
     "latent mode": lambda kappa, mode: gxn.MatrixLangevin(3.0 * mode[:, :3]),
     "latent axes": lambda kappa, mode: gxn.MatrixBingham(mode @ WEIGHTS @ mode.T, jnp.ones(3)),
@@ -71,7 +72,7 @@ def matrices(columns=3):
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_constant_that_changes_is_refused(name):
     """Catches posteriors of parameters without the constant: of a concentration 3 it was 117 with deviation 66."""
-    x = matrices(1 if name == "bingham of one column" else 3)
+    x = matrices(2 if name == "bingham of two columns" else 3)
     with pytest.raises(ValueError, match=r"constants?\b.* not known.*MatrixLangevin with one or two columns"):
         gxn.to_geodax(observed(REFUSED[name]), model_args=(x,))
 
@@ -80,7 +81,7 @@ def test_a_constant_that_changes_is_refused(name):
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_constant_that_stays_is_not_refused(name):
     """Catches false alarms, also the warnings of a density that is differentiated."""
-    x = matrices(2 if name == "two columns" else 3)
+    x = matrices({"two columns": 2, "bingham of one column": 1}.get(name, 3))
     translated = gxn.to_geodax(observed(TAKEN[name]), model_args=(x,))
     gradient = jax.jit(jax.grad(translated.log_density))(translated.position)
     assert bool(jnp.all(jnp.isfinite(gradient["mode"])))

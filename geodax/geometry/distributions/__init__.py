@@ -6,7 +6,7 @@ distribution                         density, up to a constant                  
 :class:`StiefelUniform`              1                                               yes
 :class:`VonMisesFisher`              :math:`\exp(\kappa \mu^T x)`                    yes
 :class:`MatrixLangevin`              :math:`\exp \mathrm{tr}(f^T x)`                 for one or two columns
-:class:`MatrixBingham`               :math:`\exp \sum_j b_j x_j^T a x_j`             no
+:class:`MatrixBingham`               :math:`\exp \sum_j b_j x_j^T a x_j`             for one column
 :class:`BinghamVonMisesFisher`       the product of the last two                     no
 ===================================  ==============================================  ============================
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
@@ -10,6 +11,7 @@ from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.distributions.arguments import points, quadratic_parameters, tall_matrix
 from geodax.geometry.distributions.directions import propose_bingham, propose_fisher_bingham
 from geodax.geometry.distributions.frames import exponent, largest_exponent, propose_langevin, sweep_quadratic
+from geodax.geometry.distributions.hypergeometric import log_1f1
 from geodax.geometry.distributions.rejection import AbstractRejection, Proposal
 
 
@@ -95,7 +97,8 @@ class BinghamVonMisesFisher(AbstractRejection):
 class MatrixBingham(AbstractRejection):
     r"""The matrix Bingham distribution, :math:`\exp \sum_j b_j x_j^T a x_j`; for one column Bingham's on the sphere.
 
-    ``log_prob`` leaves the constant out. ``sample`` is exact, with the angular central Gaussian envelope of Kent,
+    The constant is computed for one column, :math:`{}_1F_1(1/2; n/2; b_1 a)`; with more ``is_normalized`` is False and
+    ``log_prob`` leaves it out. ``sample`` is exact, with the angular central Gaussian envelope of Kent,
     Ganeiber and Mardia (2018) at the weight of smallest modulus: for one column it is fast at any concentration, for
     more it is best if all weights are equal. ``gibbs_sample`` as in :class:`BinghamVonMisesFisher`.
 
@@ -119,12 +122,29 @@ class MatrixBingham(AbstractRejection):
 
     @property
     def is_normalized(self) -> bool:
-        """False."""
-        return False
+        return self.b.shape[0] == 1
+
+    def log_normalizer(self) -> Scalar:
+        """Compute the logarithm of the mean of ``exp(b x^T a x)`` over the uniform distribution of unit vectors.
+
+        Raises:
+            NotImplementedError: For more than one column.
+        """
+        if not self.is_normalized:
+            raise NotImplementedError(
+                "MatrixBingham: the normalising constant is implemented for one column, found "
+                f"{self.b.shape[0]}; log_prob leaves it out."
+            )
+        return log_1f1(jnp.linalg.eigvalsh(self.b[0] * self.a))
 
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
         x = points("MatrixBingham", x, self.event_shape)
-        return exponent(self.a, self.b, x)
+        quadratic = exponent(self.a, self.b, x)
+        if not self.is_normalized:
+            return quadratic
+        with jax.ensure_compile_time_eval():  # a fixed a: the constant is not part of a traced program
+            constant = _log_normalizer(self)
+        return quadratic - constant
 
     @property
     def is_cheap(self) -> bool:
@@ -147,3 +167,6 @@ class MatrixBingham(AbstractRejection):
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
         return sweep_quadratic(key, x, jnp.zeros_like(x), self.a, self.b)
+
+
+_log_normalizer = jax.jit(MatrixBingham.log_normalizer)

@@ -1,4 +1,4 @@
-r"""The normalising constants of the von Mises-Fisher and the matrix Langevin distributions.
+r"""The normalising constants of the von Mises-Fisher, the matrix Langevin and the Bingham distributions.
 
 With respect to the uniform probability measure, the constant of ``exp(f^T x)`` on the unit sphere of :math:`R^n` is
 
@@ -6,7 +6,8 @@ With respect to the uniform probability measure, the constant of ``exp(f^T x)`` 
           \quad \kappa = |f|,
 
 and that of ``exp(tr(f^T x))`` on orthonormal n x p matrices is the same function of the matrix :math:`f^T f / 4`.
-All functions take squared norms, in which they are smooth, including at zero.
+These functions take squared norms, in which they are smooth, including at zero. The constant of ``exp(x^T a x)`` on the
+sphere is :math:`{}_1F_1(1/2;\, n/2;\, a)`, a function of the eigenvalues of ``a``.
 """
 
 import math
@@ -19,12 +20,15 @@ from jax.scipy.special import gammaln, logsumexp
 from jaxtyping import Float
 
 from geodax._types import Array, Scalar
+from geodax.geometry.distributions.directions import gaussian_envelope
 
 _SWITCH = 30.0  # value of sqrt(order^2 + argument^2) from which the asymptotic expansion is accurate to 1e-13
 _NUM_POWERS = 80  # of the power series; sufficient below the switch
 _NUM_DEBYE = 12
 _NUM_PAIR_TERMS = 120
 _TAIL = 8.5  # standard deviations of a bell beyond which it is below rounding
+_NUM_CONTOUR_POINTS = 64
+_CONTOUR_END = 5.4  # widths of the integrand of a Bingham constant beyond which it is below rounding
 _NUM_PAIR_POWERS = 20  # of the power series for two columns; its terms fall faster than 1 / k!^2
 
 
@@ -185,3 +189,36 @@ def _log_0f1_of_orders(order: Float[Array, "k"], y: Scalar, log_gamma: Float[Arr
     growth = excess - above * jnp.log1p(0.5 * excess / above) - 0.5 * jnp.log(2 * math.pi * s)
     large = (log_gamma + above - above * jnp.log(above)) + growth + _log_debye_sum(order, s)
     return jnp.where(is_large, large, _log_series(order + 1.0, small_y))
+
+
+def log_1f1(values: Float[Array, "n"]) -> Scalar:
+    r"""Logarithm of :math:`{}_1F_1(1/2; n/2; a)`, the mean of ``exp(x^T a x)`` over unit vectors, by eigenvalues of a.
+
+    With :math:`\lambda` the largest eigenvalue minus the eigenvalues, Laplace's transform of the mean over spheres of
+    all radii, which is Gaussian, has the inverse
+
+    .. math:: {}_1F_1(1/2; n/2; -\lambda)
+              = \frac{\Gamma(n/2)}{2 \pi i} \int e^s \prod_j (s + \lambda_j)^{-1/2}\, ds.
+
+    The path is a hyperbola through the saddle point of the integrand. It bends by 45 degrees at most: the integrand
+    then falls all along it, whatever the eigenvalues. The trapezoidal rule is accurate to 1e-13 up to some hundred
+    dimensions, and to 1e-8 in 10,000.
+    """
+    top = jnp.max(values)
+    penalty = top - values
+    # a path has no derivative: the integral is the same along all of them
+    saddle, fixed = jax.lax.stop_gradient((0.5 * gaussian_envelope(penalty), penalty))
+    spacing = _CONTOUR_END / _NUM_CONTOUR_POINTS / jnp.linalg.norm(saddle / (saddle + fixed))
+    at = (jnp.arange(_NUM_CONTOUR_POINTS, dtype=values.dtype) + 0.5) * spacing
+    extent = saddle / (math.sqrt(2.0) - 1.0)
+    back, up = extent * (1.0 - jnp.cosh(at)), extent * jnp.sinh(at)  # the path is saddle + back + i up
+    rate = 1.0 / (saddle + penalty)
+    real, imaginary = 1.0 + jnp.outer(back, rate), jnp.outer(up, rate)
+    size = jnp.exp(back - 0.25 * jnp.sum(jnp.log(real**2 + imaginary**2), axis=1))
+    angle = up - 0.5 * jnp.sum(jnp.arctan2(imaginary, real), axis=1)
+    speed = jnp.cosh(at) * jnp.cos(angle) - jnp.sinh(at) * jnp.sin(angle)
+    integral = jnp.sum(size * speed) * (extent * spacing / math.pi)
+    half = 0.5 * values.shape[0]  # relative to the saddle of equal eigenvalues, which leaves small terms
+    at_saddle = saddle - half - 0.5 * jnp.sum(jnp.log((saddle + penalty) / half))
+    stirling = math.lgamma(half) + half - half * math.log(half)
+    return top + stirling + at_saddle + jnp.log(integral)

@@ -20,8 +20,8 @@ from geodax._types import Array
 
 _REMEDY = (
     "Fix the singular values of f (the eigenvalues of a and the weights b), which leaves its mode free; or use a "
-    "MatrixLangevin with one or two columns, whose constant is known; or, if you know the constant, write the log "
-    "density as numpyro.factor(name, ...), for a latent matrix with a StiefelUniform."
+    "MatrixLangevin with one or two columns or a MatrixBingham with one, whose constants are known; or, if you know "
+    "the constant, write the log density as numpyro.factor(name, ...), for a latent matrix with a StiefelUniform."
 )
 _is_checked = contextvars.ContextVar("_is_checked", default=False)
 
@@ -65,7 +65,7 @@ def _of_components(parts: list[LeftOut | None]) -> LeftOut | None:
         raise ValueError(
             f"A mixture has a component {found[0].name}, whose constant is not known, together with other "
             "kinds of components; their weights would be wrong. Use components with known constants, such as "
-            "MatrixLangevin with one or two columns."
+            "MatrixLangevin with one or two columns or MatrixBingham with one."
         )
     stacked = tuple(jnp.stack(x) for x in zip(*(part.fixed for part in found), strict=True))
     return LeftOut(found[0].name, stacked, stacked)

@@ -233,10 +233,10 @@ class VonMisesFisher(Distribution):
 
 
 class MatrixBingham(_OnStiefel):
-    """The matrix Bingham distribution, see :class:`geodax.distributions.MatrixBingham`; without its constant.
+    """The matrix Bingham distribution, see :class:`geodax.distributions.MatrixBingham`.
 
-    This is correct only if the eigenvalues of ``a`` and the weights ``b`` do not depend on latent variables; see
-    :class:`MatrixLangevin` for this and for guides.
+    With two or more columns ``log_prob`` leaves its constant out, which is correct only if the eigenvalues of ``a``
+    and the weights ``b`` do not depend on latent variables; see :class:`MatrixLangevin` for this and for guides.
 
     Args:
         a: Symmetric matrices of shape (..., n, n).
