@@ -178,5 +178,7 @@ def known_step_size(name: str, state: Any) -> Scalar:
 
 
 def with_first_step_size(state: Any) -> Any:
-    """Set the step size from which a warm-up begins, for a state or a stack of states."""
+    """Give a state, or a stack of states, a step size from which to begin a warm-up, unless it has one."""
+    if state.step_size is not NO_STEP_SIZE:
+        return state
     return state._replace(step_size=jnp.ones(state.logdensity.shape, _tree.real_dtype(state.position)))

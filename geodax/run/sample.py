@@ -174,6 +174,8 @@ def sample(
         warn_if_examples_mix(algorithm, batches, feed, positions)
     adapted = description_of(algorithm).adapted
     if warm_start is not None:
+        if adapted:
+            states = (algorithm.adapt or algorithm.adapt_jointly)(1).begin(states)  # has all fields that were adapted
         states = with_adapted(states, adapted, warm_start)
         states = states if split is None else split.placed(states, CHAIN_AXIS)
 

@@ -88,7 +88,12 @@ def test_a_step_before_the_warm_up_needs_a_step_size(build, key):
     with pytest.raises(ValueError, match="there is no step size yet"):
         jax.jit(algorithm.step)(jax.random.clone(key), state)
     states = state if algorithm.adapt else jax.vmap(algorithm.init)(jnp.ones((4, 3)))
+    adaptation = (algorithm.adapt or algorithm.adapt_jointly)(100)
     with pytest.raises(ValueError, match=r"adaptation\.begin"):
-        (algorithm.adapt or algorithm.adapt_jointly)(100).init(states)
+        adaptation.init(states)
+    begun = adaptation.begin(states)
+    assert jnp.all(begun.step_size == 1.0)
+    warm = begun._replace(step_size=0.5 * begun.step_size)  # of an earlier run
+    assert jnp.all(adaptation.begin(warm).step_size == 0.5)
     moved, _ = algorithm.step(key, state._replace(step_size=0.25))
     assert jnp.all(moved.position != 1.0)
