@@ -174,9 +174,8 @@ def sample(
         warn_if_examples_mix(algorithm, batches, feed, positions)
     adapted = description_of(algorithm).adapted
     if warm_start is not None:
-        if adapted:
-            states = (algorithm.adapt or algorithm.adapt_jointly)(1).begin(states)  # has all fields that were adapted
-        states = with_adapted(states, adapted, warm_start)
+        begin = adapt(1).begin if adapted and adapt is not None else None  # after it states have all tuned fields
+        states = with_adapted(states if begin is None else begin(states), adapted, warm_start)
         states = states if split is None else split.placed(states, CHAIN_AXIS)
 
     cycle = () if feed is None else (feed.cycle,)
