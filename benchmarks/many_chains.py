@@ -105,7 +105,7 @@ class Tuned:
                 adapted, states = adaptation.update(keys, adapted, states, infos, i)
                 return (states, adapted), None
 
-            states = jax.vmap(algorithm.init)(starts)
+            states = adaptation.begin(jax.vmap(algorithm.init)(starts))
             return jax.lax.scan(iterate, (states, adaptation.init(states)), jnp.arange(num_warmup))[0][0]
 
         def draw(key, states):

@@ -94,7 +94,7 @@ def geodax_hmc_chain(
             adapted, states = adaptation.update(keys[num_chains:], adapted, states, infos, i)
             return (states, adapted), None
 
-        states = jax.vmap(algorithm.init)(x)
+        states = adaptation.begin(jax.vmap(algorithm.init)(x))
         states = jax.lax.scan(iterate, (states, adaptation.init(states)), jnp.arange(num_warmup))[0][0]
         return jax.tree.map(lambda a: a[0], states)
 

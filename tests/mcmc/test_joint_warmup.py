@@ -255,7 +255,7 @@ def test_a_shared_scale_does_not_see_how_far_apart_equal_modes_are(key):
         warmup, states = adaptation.update(keys[16:], warmup, states, infos, i)
         return (states, warmup), (states.position["w"], states.logdensity_grad["w"])
 
-    states = jax.vmap(algorithm.init)({"w": modes, "b": jnp.zeros((16, 3))})
+    states = adaptation.begin(jax.vmap(algorithm.init)({"w": modes, "b": jnp.zeros((16, 3))}))
     start = (states, adaptation.init(states))
     (states, _), (w, gradients) = jax.jit(lambda s: jax.lax.scan(iterate, s, jnp.arange(100)))(start)
     freedom, late = manifold.tree["w"].dim(modes[0]), slice(50, None)
