@@ -30,7 +30,7 @@ from geodax.models.unit_network.functions import moments
 _COVERAGE = 0.9
 _ROUNDING = 1e-4  # of a computed column, in its standard deviations
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 500  # of a regression that looks for one
-_LEAST_OF_CLASS = 5  # rows, with which a column hardly separates classes by chance
+_LEAST_OF_CLASS = 10  # rows: a column of random numbers separates two such classes once in 90,000 tables
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
 
@@ -257,15 +257,14 @@ def _separating(x: np.ndarray, labels: np.ndarray, sources: Sequence[str]) -> li
     found = []
     for name in dict.fromkeys(sources):
         own = np.nan_to_num(x[:, [source == name for source in sources]], nan=np.inf)
-        values, place = np.unique(own, axis=0, return_inverse=True)
-        first = np.zeros(len(values), int)
-        first[place] = np.arange(len(labels))
+        values, first, place = np.unique(own, axis=0, return_index=True, return_inverse=True)
+        classes = labels[first]
         if own.shape[1] > 1:
             is_simple = len(values) <= len(labels) // 10
         else:
-            num_changes = np.sum(labels[first][1:] != labels[first][:-1])
+            num_changes = np.sum(classes[1:] != classes[:-1])
             is_simple = num_changes < len(counts) + np.isinf(values).any()
-        if is_simple and (labels[first][place] == labels).all():
+        if is_simple and (classes[place] == labels).all():
             found.append(name)
     return found
 

@@ -182,13 +182,15 @@ def draw_counts(
     dispersion: Float[np.ndarray, " K"] | None = None,
 ) -> Float[np.ndarray, "T C C"]:
     """Draw symmetric matrices of counts given the states: Poisson, or negative binomial with a dispersion."""
-    means = rates[states]
+    rows, columns = np.triu_indices(rates.shape[-1])
+    means = rates[:, rows, columns][states]
     if dispersion is not None:
         # negative binomial as a gamma mixture of Poisson, with mean mu and shape 1 / a
-        shape = 1.0 / dispersion[states][:, None, None]
+        shape = 1.0 / dispersion[states][:, None]
         means = means * generator.standard_gamma(shape, means.shape) / shape
-    drawn = generator.poisson(means).astype(rates.dtype)
-    return np.triu(drawn) + np.swapaxes(np.triu(drawn, 1), -1, -2)
+    drawn = np.empty((len(states), *rates.shape[1:]))
+    drawn[:, rows, columns] = drawn[:, columns, rows] = generator.poisson(means)
+    return drawn
 
 
 def _chain(theta: NetworkParameters, data: NetworkCounts) -> tuple[Array, Array, Array]:
