@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
 from geodax._precision import with_full_precision
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.geometry.distributions.arguments import points, quadratic_parameters, tall_matrix
+from geodax.geometry.distributions.arguments import quadratic_parameters, tall_matrix
 from geodax.geometry.distributions.directions import propose_bingham, propose_fisher_bingham
 from geodax.geometry.distributions.frames import exponent, largest_exponent, propose_langevin, sweep_quadratic
 from geodax.geometry.distributions.hypergeometric import log_1f1
@@ -53,13 +52,7 @@ class BinghamVonMisesFisher(AbstractRejection):
     def event_shape(self) -> tuple[int, int]:
         return self.f.shape[0], self.f.shape[1]
 
-    @property
-    def is_normalized(self) -> bool:
-        """False."""
-        return False
-
-    def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-        x = points("BinghamVonMisesFisher", x, self.f.shape)
+    def log_weight(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
         return jnp.einsum("np,...np->...", self.f, x) + exponent(self.a, self.b, x)
 
     @property
@@ -125,26 +118,10 @@ class MatrixBingham(AbstractRejection):
         return self.b.shape[0] == 1
 
     def log_normalizer(self) -> Scalar:
-        """Compute the logarithm of the mean of ``exp(b x^T a x)`` over the uniform distribution of unit vectors.
+        return log_1f1(jnp.linalg.eigvalsh(self.b[0] * self.a)) if self.is_normalized else super().log_normalizer()
 
-        Raises:
-            NotImplementedError: For more than one column.
-        """
-        if not self.is_normalized:
-            raise NotImplementedError(
-                "MatrixBingham: the normalising constant is implemented for one column, found "
-                f"{self.b.shape[0]}; log_prob leaves it out."
-            )
-        return log_1f1(jnp.linalg.eigvalsh(self.b[0] * self.a))
-
-    def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-        x = points("MatrixBingham", x, self.event_shape)
-        quadratic = exponent(self.a, self.b, x)
-        if not self.is_normalized:
-            return quadratic
-        with jax.ensure_compile_time_eval():  # a fixed a: the constant is not part of a traced program
-            constant = _log_normalizer(self)
-        return quadratic - constant
+    def log_weight(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
+        return exponent(self.a, self.b, x)
 
     @property
     def is_cheap(self) -> bool:
@@ -167,6 +144,3 @@ class MatrixBingham(AbstractRejection):
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
         return sweep_quadratic(key, x, jnp.zeros_like(x), self.a, self.b)
-
-
-_log_normalizer = jax.jit(MatrixBingham.log_normalizer)

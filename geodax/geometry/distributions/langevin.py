@@ -3,7 +3,6 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
@@ -109,29 +108,13 @@ class MatrixLangevin(AbstractRejection):
         return self.f.shape[1] <= 2
 
     def log_normalizer(self) -> Scalar:
-        """Compute the logarithm of the mean of ``exp(tr(f^T x))`` over the uniform distribution.
-
-        Raises:
-            NotImplementedError: For more than two columns.
-        """
         n, p = self.event_shape
         if p == 1:
             return log_0f1(n, jnp.sum(self.f**2))
-        if p == 2:
-            return log_0f1_columns(self.f)
-        raise NotImplementedError(
-            f"MatrixLangevin: the normalising constant is implemented for one or two columns, found {p}; log_prob "
-            "leaves it out."
-        )
+        return log_0f1_columns(self.f) if p == 2 else super().log_normalizer()
 
-    def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-        x = points("MatrixLangevin", x, self.f.shape)
-        linear = jnp.einsum("np,...np->...", self.f, x)
-        if not self.is_normalized:
-            return linear
-        with jax.ensure_compile_time_eval():  # a fixed f: the constant is not part of a traced program
-            constant = _log_normalizer(self)
-        return linear - constant
+    def log_weight(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
+        return jnp.einsum("np,...np->...", self.f, x)
 
     @property
     def is_cheap(self) -> bool:
@@ -145,6 +128,3 @@ class MatrixLangevin(AbstractRejection):
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
         return sweep_langevin(key, x, self.f)
-
-
-_log_normalizer = jax.jit(MatrixLangevin.log_normalizer)

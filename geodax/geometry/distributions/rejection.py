@@ -14,6 +14,7 @@ from geodax import _checks
 from geodax._precision import with_full_precision
 from geodax._random import log_uniform
 from geodax._types import Array, PRNGKey, Scalar
+from geodax.geometry.distributions.arguments import points
 
 MAX_PROPOSALS = 100_000
 _NUM_PILOTS = 256
@@ -92,6 +93,35 @@ class AbstractRejection(eqx.Module):
     @abc.abstractmethod
     def is_cheap(self) -> bool:
         """Whether the acceptance rate is known to be high enough for all parameters."""
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether :meth:`log_prob` has the normalising constant."""
+        return False
+
+    def log_normalizer(self) -> Scalar:
+        """Compute the logarithm of the mean of the unnormalised density over the uniform distribution.
+
+        Raises:
+            NotImplementedError: For distributions and numbers of columns of which it is not known.
+        """
+        name, columns = type(self).__name__, self.event_shape[1]
+        raise NotImplementedError(
+            f"{name}: the normalising constant is not implemented for {columns} columns; log_prob leaves it out."
+        )
+
+    @abc.abstractmethod
+    def log_weight(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
+        """Compute the logarithm of the unnormalised density."""
+
+    def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
+        """Compute the log density, of which the constant is left out unless :attr:`is_normalized`."""
+        weight = self.log_weight(points(type(self).__name__, x, self.event_shape))
+        if not self.is_normalized:
+            return weight
+        with jax.ensure_compile_time_eval():  # of fixed parameters the constant is not part of a traced program
+            constant = _log_normalizer(self)
+        return weight - constant
 
     @abc.abstractmethod
     def proposal(self) -> Proposal:
@@ -207,3 +237,6 @@ def _refusal(distribution: AbstractRejection, log_rate: float, max_proposals: in
         f"proposal in 10^{-log_rate / math.log(10):.1f} would be accepted, too few for exact draws within "
         f"max_proposals = {max_proposals}. {_OTHER_WAYS}"
     )
+
+
+_log_normalizer = jax.jit(lambda distribution: distribution.log_normalizer())
