@@ -399,7 +399,9 @@ def test_constant_of_bingham_has_its_digits(dtype, rtol):
 def test_constant_of_two_bingham_columns_is_left_out():
     bingham = QUADRATIC["weights"]
     assert not bingham.is_normalized
-    with pytest.raises(NotImplementedError, match="MatrixBingham: the normalising constant is not implemented for 2 columns"):
+    with pytest.raises(
+        NotImplementedError, match="MatrixBingham: the normalising constant is not implemented for 2 columns"
+    ):
         bingham.log_normalizer()
 
 
