@@ -53,7 +53,7 @@ def whole(owner: str, name: str, value: Any, *, least: int = 1, most: int = LARG
 
 def outside_programs(owner: str, instead: str) -> None:
     """Raise TypeError in a traced program; ``instead`` says what to use there."""
-    if isinstance(jnp.asarray(0.0), Tracer):
+    if isinstance(jnp.zeros(()), Tracer):
         raise TypeError(
             f"{owner}: called inside jax.jit, grad or scan, but it compiles its own loop. Call it outside, {instead} "
             "in a program of yours."

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from geodax._types import Array, PyTree, Scalar
@@ -66,6 +67,15 @@ def flatten(a: PyTree, dtype: Any) -> Array:
     for leaf in jax.tree.leaves(a):
         parts += [leaf.real, leaf.imag] if jnp.iscomplexobj(leaf) else [leaf]
     return jnp.concatenate([jnp.ravel(part).astype(dtype) for part in parts])
+
+
+def on_device(x: np.ndarray | np.generic) -> Array:
+    """Copy to the default device.
+
+    JAX alone may share the memory of ``x``, or read it later, when its owner may have changed it; ``jnp.asarray`` also
+    compiles a program for each shape.
+    """
+    return jax.device_put(np.array(x))
 
 
 def where(condition: Array, a: PyTree, b: PyTree) -> PyTree:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks
-from geodax._tree import named_leaves
+from geodax._tree import named_leaves, on_device
 from geodax._types import Array, Cycle, PRNGKey, PyTree
 
 _NUM_ROUNDS = 6
@@ -172,11 +172,10 @@ def batches(
     require_no_loader("batches", data)
     _checks.arrays("batches", "data", data)
 
-    def on_device(leaf: Any) -> Array:
-        plain = leaf if isinstance(leaf, jax.Array) else _checks.plain("batches", "a leaf of the data", leaf)
-        return jnp.asarray(plain)
+    def as_array(leaf: Any) -> Array:
+        return leaf if isinstance(leaf, jax.Array) else on_device(_checks.plain("batches", "a leaf of the data", leaf))
 
-    arrays = jax.tree.map(on_device, data)
+    arrays = jax.tree.map(as_array, data)
     named = named_leaves(arrays, "the array")
     if not named:
         raise ValueError("batches: the data contain no array.")

@@ -49,7 +49,7 @@ def positions_at(variables: dict[str, xr.DataArray], like: Position, draws: Any)
     """
 
     def read(variable: xr.DataArray, leaf: Array) -> Array:
-        array = jnp.asarray(np.asarray(variable.isel(draw=draws).values))
+        array = _tree.on_device(np.asarray(variable.isel(draw=draws).values))
         return array.astype(leaf.dtype) if leaf.dtype.isbuiltin != 1 else array  # recorded in single precision
 
     try:

@@ -129,7 +129,7 @@ def starting_positions(
             raise StartError(f"sample: {name} is not finite at the start of chain {int(np.argmin(is_finite))}.")
     manifold = getattr(algorithm, "manifold", None)
     if split is None:
-        first = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), stack)  # a slice would be compiled
+        first = jax.tree.map(lambda x: _tree.on_device(np.asarray(x)[0]), stack)  # a slice would be compiled
     else:
         first = split.made(lambda stack: jax.tree.map(lambda x: x[0], stack), stack)
     _check_layers(manifold, first)
@@ -341,7 +341,7 @@ def _as_arrays(position: Position) -> Position:
         if np.ma.is_masked(leaf):
             raise ValueError("sample: a leaf of the position has masked entries; fill them.")
         try:
-            return jnp.asarray(np.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf)
+            return _tree.on_device(leaf) if isinstance(leaf, np.ndarray) else jnp.asarray(leaf)
         except (TypeError, ValueError) as error:
             raise TypeError(f"sample: a leaf of the position is a {type(leaf).__name__}, which is no array.") from error
 

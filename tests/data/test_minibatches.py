@@ -136,3 +136,12 @@ class TestStream:
         stream = gx.data.stream(lambda first: iter([np.zeros(2), np.zeros(1)][first:]))
         with pytest.raises(ValueError, match="2 kinds"):
             stream.read(0, 2)
+
+
+def test_arrays_are_copied():
+    room = np.zeros(2**23 + 16, np.float32)
+    first = -(room.ctypes.data // 4) % 16  # JAX shares the memory of arrays that begin at a multiple of 64 bytes
+    data = room[first : first + 2**23, None]
+    held = gx.data.batches(data, batch_size=8).data
+    data += 1.0
+    assert not np.asarray(held).any()
