@@ -1,11 +1,12 @@
 """Pool the draws of all chains, and evaluate functions at each draw."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 
 from geodax.run.programs import compiled
 from geodax.run.signals import interruptible
@@ -16,6 +17,8 @@ ROWS_AT_ONCE = 1024
 _LEAST_ROWS = 64
 _LARGEST_COPIED = 128 << 20
 _THINNED_BYTES = 32 << 20
+
+_Draws = TypeVar("_Draws", bound=Any)
 
 
 def pooled(tree: Any, names: Sequence[str], most: int | None = None) -> dict[str, np.ndarray]:
@@ -43,6 +46,21 @@ def thinned(tree: Any) -> Any:
     kept = max(-(-MOST_POOLED_DRAWS // num_chains), _THINNED_BYTES * num_draws // group.nbytes)
     tree = tree.copy()
     tree["posterior"] = group.isel(draw=slice(0, None, max(num_draws // kept, 1)))
+    return tree
+
+
+def with_log_likelihood(tree: Any, unit: str, kind: type[_Draws], of_draws: Callable[[_Draws], np.ndarray]) -> Any:
+    """Return a DataTree with the group ``log_likelihood``, and with every k-th draw if there are more than 4,000.
+
+    ``of_draws`` takes the draws of all chains, of this kind, and returns an array with the axes draw and ``unit``.
+    """
+    tree, group = tree.copy(), tree["posterior"].to_dataset()
+    most = max(MOST_POOLED_DRAWS // group.sizes["chain"], 1)
+    group = group.isel(draw=slice(None, None, -(-group.sizes["draw"] // most)))
+    shape = group.sizes["chain"], group.sizes["draw"]
+    values = of_draws(kind(**pooled({"posterior": group}, kind._fields, shape[0] * shape[1])))
+    tree["posterior"] = group
+    tree["log_likelihood"] = xr.Dataset({"x": (("chain", "draw", unit), values.reshape(*shape, -1))})
     return tree
 
 

@@ -1,6 +1,7 @@
 """Hierarchical canonical correlation analysis: density, conditionals, signs and order, estimator."""
 
 import functools
+from copy import deepcopy
 
 import jax
 import jax.numpy as jnp
@@ -706,3 +707,12 @@ def test_fit_transform_is_a_fit_and_a_transform(data):
     latent = model.fit_transform(views, groups)
     assert np.isfinite(latent).all()
     np.testing.assert_array_equal(latent, model.transform(views, groups))
+
+
+def test_log_likelihoods_of_single_draws(data, fitted):
+    rows, groups = data
+    views = [rows[:, :N1], rows[:, N1:]]
+    tree = fitted.with_log_likelihood(views, groups)
+    one = deepcopy(fitted)
+    one.posterior_ = fitted.posterior_.isel(chain=[1], draw=[7])
+    np.testing.assert_allclose(tree["log_likelihood"]["x"][1, 7], one.score_samples(views, groups))

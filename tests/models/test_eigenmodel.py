@@ -257,3 +257,10 @@ def test_density_of_an_odd_number_of_nodes():
     eta = (2.0 * vectors @ vectors.T - 1.3)[upper]
     expected = norm.logcdf((2 * matrix[upper] - 1) * eta).sum() - 0.5 * 2.0**2 / n - 0.5 * 0.13**2
     np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_log_likelihoods_of_single_draws(network, fitted):
+    tree = fitted.with_log_likelihood(network)
+    one = deepcopy(fitted)
+    one.posterior_ = fitted.posterior_.isel(chain=[1], draw=[7])
+    np.testing.assert_allclose(tree["log_likelihood"]["x"][1, 7], one.log_predictive(network))

@@ -1,5 +1,7 @@
 """The scikit-learn estimator of Bayesian PCA."""
 
+from copy import deepcopy
+
 import numpy as np
 import pandas
 import pytest
@@ -238,3 +240,12 @@ def test_columns_without_noise_of_their_own(p, column, words):
     assert BayesianPCA(p, **options).fit(frame).noise_variance_ > 0
     if column is None:
         assert BayesianPCA(1, noise="diagonal", **options).fit(frame).noise_variance_.shape == (5,)
+
+
+def test_log_likelihoods_of_single_draws(wine, fitted):
+    rows = wine[:20].copy()
+    rows[3, 2] = np.nan
+    tree = fitted.with_log_likelihood(rows)
+    one = deepcopy(fitted)
+    one.posterior_ = fitted.posterior_.isel(chain=[1], draw=[7])
+    np.testing.assert_allclose(tree["log_likelihood"]["x"][1, 7], one.score_samples(rows))

@@ -1,6 +1,7 @@
 """Hierarchical canonical correlation analysis of grouped data with two views, as a scikit-learn estimator."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from geodax.models.cca.pooling import CCAPrior
 from geodax.models.cca.signs import Frames, with_identified
 from geodax.models.missing import fill_missing
 from geodax.models.options import require_count, require_positive, sampled, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, log_mean, over_rows, pooled
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, log_mean, over_rows, pooled, with_log_likelihood
 from geodax.models.principal_axes import num_directions
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 
@@ -183,13 +184,25 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         Returns:
             Log densities in the units of the data.
         """
-        rows = self._both(X, groups)
-        each = over_rows(density.row_log_density, self.draws(), *rows.each)
-        return log_mean(each) - rows.observed @ np.log(self.spread_)
+        return log_mean(self._log_densities(self._both(X, groups), self.draws()))
 
     def score(self, X: Any, groups: Any = None) -> float:
         """Compute the mean of :meth:`score_samples`."""
         return float(self.score_samples(X, groups).mean())
+
+    def with_log_likelihood(self, X: Any, groups: Any = None) -> Any:
+        """Return the draws with the log likelihood of each row, for ``az.loo`` and ``az.compare``.
+
+        Args:
+            X: Both views of the fit.
+            groups: The group of each row.
+
+        Returns:
+            ``posterior_`` with a group ``log_likelihood``, chain x draw x row, in the units of the data; at most 4,000
+            draws of all chains.
+        """
+        rows = self._both(X, groups)
+        return with_log_likelihood(self.posterior_, "row", CCAParameters, partial(self._log_densities, rows))
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> CCAParameters:
         """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None is 4,000."""
@@ -247,6 +260,9 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
             keys = jax.random.split(jax.random.key(random_state), len(draws.noise_1))
         found = over_rows(lambda item, *given: density.draw_rows(*item, *given), (keys, draws), *rows.each)
         return self.center_ + self.spread_ * found
+
+    def _log_densities(self, rows: Rows, draws: CCAParameters) -> Float[np.ndarray, "draw m"]:
+        return over_rows(density.row_log_density, draws, *rows.each) - rows.observed @ np.log(self.spread_)
 
     def _both(self, X: Any, groups: Any) -> Rows:
         check_is_fitted(self, "posterior_")

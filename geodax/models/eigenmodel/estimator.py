@@ -5,7 +5,6 @@ import functools
 from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator
@@ -22,7 +21,15 @@ from geodax.models.eigenmodel.density import EigenmodelParameters, EigenmodelPri
 from geodax.models.eigenmodel.modes import EigenmodelMode, find_modes, starting_point
 from geodax.models.eigenmodel.options import EigenmodelOptions
 from geodax.models.options import require_count, require_positive, run_options, sampled, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, log_mean, over_draws, pooled, thinned, with_variables
+from geodax.models.pooling import (
+    MOST_PREDICTIVE_DRAWS,
+    log_mean,
+    over_draws,
+    pooled,
+    thinned,
+    with_log_likelihood,
+    with_variables,
+)
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 
 
@@ -175,14 +182,21 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
             One number for each observed pair i < j, row by row.
         """
         check_is_fitted(self)
-        data = density.pairs(self.prepare(X))
-        link = self._link_of_fit
+        return log_mean(self._log_probabilities(density.pairs(self.prepare(X)), self.draws()))
 
-        def log_probabilities(theta: EigenmodelParameters) -> Any:
-            values = jnp.asarray(data.values, theta.vectors.dtype)
-            return density.pair_log_likelihood(density.predictor(theta), values, link)
+    def with_log_likelihood(self, X: Any) -> Any:
+        """Return the draws with the log likelihood of each observed pair, for ``az.loo`` and ``az.compare``.
 
-        return log_mean(over_draws(log_probabilities, self.draws()))[data.is_observed]
+        Args:
+            X: The network of the fit.
+
+        Returns:
+            ``posterior_`` with a group ``log_likelihood``, chain x draw x pair, with the pairs i < j row by row; at
+            most 4,000 draws of all chains.
+        """
+        check_is_fitted(self)
+        of_draws = functools.partial(self._log_probabilities, density.pairs(self.prepare(X)))
+        return with_log_likelihood(self.posterior_, "pair", EigenmodelParameters, of_draws)
 
     def sample_networks(self, *, random_state: int = 0) -> Float[np.ndarray, "draw n n"]:
         """Draw networks from the posterior predictive distribution.
@@ -215,6 +229,17 @@ class Eigenmodel(AllowsMissing, RunArguments, EigenmodelOptions, BaseEstimator):
         self.eigenvalues_ = eigenvalues.mean(axis=(0, 1))
         self.intercept_ = float(group["intercept"].values.mean())
         return self
+
+    def _log_probabilities(
+        self, data: density.NetworkPairs, draws: EigenmodelParameters
+    ) -> Float[np.ndarray, "draw pair"]:
+        first, second = np.nonzero(data.is_observed)
+        link = self._link_of_fit
+
+        def of_draw(theta: EigenmodelParameters, first: Any, second: Any, values: Any) -> Any:
+            return density.pair_log_likelihood(density.predictor(theta)[first, second], values, link)
+
+        return over_draws(of_draw, draws, first, second, data.values[first, second])
 
     def _prior(self) -> EigenmodelPrior:
         return EigenmodelPrior(self.eigenvalue_scale, self.intercept_scale)

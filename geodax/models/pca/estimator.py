@@ -217,9 +217,28 @@ class BayesianPCA(
         """
         check_is_fitted(self)
         raw = self._validated(X, reset=False)
+        return self._of_rows(
+            lambda found: found.log_density, pooling.log_mean, self._standardised(raw)
+        ) - self._log_volume(raw)
+
+    def with_log_likelihood(self, X: Any) -> Any:
+        """Return the draws with the log likelihood of each row, for ``az.loo`` and ``az.compare``.
+
+        Args:
+            X: The rows of the fit; missing cells are marginalised.
+
+        Returns:
+            ``posterior_`` with a group ``log_likelihood``, chain x draw x row, in the data's units; at most 4,000 draws
+            of all chains.
+        """
+        check_is_fitted(self)
+        raw = self._validated(X, reset=False)
         data = self._standardised(raw)
-        log_volume = np.sum(np.where(np.isnan(raw), 0.0, np.log(self.spread_)), axis=1)
-        return self._of_rows(lambda found: found.log_density, pooling.log_mean, data) - log_volume
+
+        def of_draws(draws: PPCAParameters) -> Float[np.ndarray, "draw rows"]:
+            return self._of_rows(lambda found: found.log_density, np.transpose, data, draws).T - self._log_volume(raw)
+
+        return pooling.with_log_likelihood(self.posterior_, "row", PPCAParameters, of_draws)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Compute the mean of :meth:`score_samples`; y is ignored."""
@@ -306,12 +325,19 @@ class BayesianPCA(
     def _standardised(self, data: Float[np.ndarray, "rows n"]) -> Float[np.ndarray, "rows n"]:
         return (data - self.center_) / self.spread_
 
+    def _log_volume(self, raw: Float[np.ndarray, "rows n"]) -> Float[np.ndarray, " rows"]:
+        return np.sum(np.where(np.isnan(raw), 0.0, np.log(self.spread_)), axis=1)
+
     def _draws(self, most: int | None = None) -> PPCAParameters:
         """Draws of all chains along one axis, thinned evenly to at most ``most``."""
         return PPCAParameters(**pooling.pooled(self.posterior_, PPCAParameters._fields, most))
 
     def _of_rows(
-        self, part: Callable[[ppca.RowPosterior], Any], average: Callable[[Any], np.ndarray], data: np.ndarray
+        self,
+        part: Callable[[ppca.RowPosterior], Any],
+        average: Callable[[Any], np.ndarray],
+        data: np.ndarray,
+        draws: PPCAParameters | None = None,
     ) -> np.ndarray:
         """Reduce a function of draw and rows over the draws, for blocks of rows."""
         has_missing = bool(np.isnan(data).any())
@@ -319,13 +345,18 @@ class BayesianPCA(
         def of_draw(theta: PPCAParameters, rows: jax.Array) -> Any:
             return part(ppca.row_posterior(theta, rows, has_missing=has_missing))
 
-        return self._in_blocks(of_draw, average, data, 2 * len(self.components_))
+        return self._in_blocks(of_draw, average, data, 2 * len(self.components_), draws)
 
     def _in_blocks(
-        self, of_draw: Callable[..., Any], average: Callable[[Any], np.ndarray], data: np.ndarray, width: int
+        self,
+        of_draw: Callable[..., Any],
+        average: Callable[[Any], np.ndarray],
+        data: np.ndarray,
+        width: int,
+        draws: PPCAParameters | None = None,
     ) -> np.ndarray:
         """Blocks of rows of one length, as large as memory allows for all draws with this many numbers per row."""
-        draws = self._draws(pooling.MOST_PREDICTIVE_DRAWS)
+        draws = self._draws(pooling.MOST_PREDICTIVE_DRAWS) if draws is None else draws
         rows = pooling.padded(data)
         length = min(len(rows), max(1, _MOST_ENTRIES // (len(draws.noise) * width + data.shape[1])))
         rows = np.pad(rows, ((0, -len(rows) % length), (0, 0)))
