@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 
 from geodax.run.programs import compiled
 from geodax.run.signals import interruptible
@@ -60,7 +59,7 @@ def with_log_likelihood(tree: Any, unit: str, kind: type[_Draws], of_draws: Call
     shape = group.sizes["chain"], group.sizes["draw"]
     values = of_draws(kind(**pooled({"posterior": group}, kind._fields, shape[0] * shape[1])))
     tree["posterior"] = group
-    tree["log_likelihood"] = xr.Dataset({"x": (("chain", "draw", unit), values.reshape(*shape, -1))})
+    tree["log_likelihood"] = group.assign(x=(("chain", "draw", unit), values.reshape(*shape, -1)))[["x"]]
     return tree
 
 
