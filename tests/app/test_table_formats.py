@@ -449,7 +449,7 @@ def test_the_order_of_day_and_month_is_that_of_the_fit(write, tmp_path, suffix, 
     found = read([other, "02/02/2024"])
     assert found.values[:, 1].tolist() == [20088, 19755]
     assert any(f"; the fitted table had dates as days since 1970-01-01, {order}." in note for note in found.notes)
-    with pytest.raises(TableError, match="as numbers with kg|as dates .* found numbers with"):
+    with pytest.raises(TableError, match=r"as numbers with kg|as dates .* found numbers with"):
         read(["5 kg", "6 kg"])
 
 

@@ -133,7 +133,8 @@ def read_columns(
 
     Plain numbers are read with the decimal separator of the first rows. If that turns out to be wrong, they are read
     again. Numbers in the columns that are needed determine the separators. The ``earlier`` ones are of the table that
-    this one belongs to, and ``earlier_forms`` are how its columns were converted. ``imposed`` advises on a number with other separators than those said.
+    this one belongs to, and ``earlier_forms`` are how its columns were converted. ``imposed`` advises on a number
+    with other separators than those said.
 
     Returns the columns, the line of each row, the separators used, and those that the table shows. Raises TableError if
     numbers are ambiguous, or the text is not a table.

@@ -120,7 +120,11 @@ def read_table(
     head = beginning(at)
     is_numpy = head.startswith(b"\x93NUMPY") or (head.startswith(b"PK") and at.suffix == ".npz")
     if is_numpy or head.startswith(b"PAR1"):
-        read, has_header = read_numpy(at, contents(at), missing) if is_numpy else (read_parquet(at, missing, earlier_forms or {}), True)
+        read, has_header = (
+            read_numpy(at, contents(at), missing)
+            if is_numpy
+            else (read_parquet(at, missing, earlier_forms or {}), True)
+        )
         asked = what_is_asked([column.name for column in read], columns, text, needed, others, may_be_text, leave_out)
         read = [column.as_text() if column.name in asked.text else column for column in read]
         _compare_forms(at, read, asked.needed, earlier_forms, forms, notes)

@@ -15,7 +15,8 @@ W are the principal axes of what the columns share.
 Complete rows enter through their number, mean and scatter matrix, so that the cost of a gradient does not depend
 on the number of rows; if there are fewer rows than columns, they enter directly. Rows with missing cells enter through
 the marginal distribution of their observed cells, solved once for each pattern of missing cells; those of a pattern
-with more rows than columns enter like complete rows. Complete tables with many columns use smaller coordinates (:mod:`geodax.models.pca.reduced`).
+with more rows than columns enter like complete rows. Complete tables with many columns use smaller coordinates
+(:mod:`geodax.models.pca.reduced`).
 """
 
 from collections.abc import Callable, Sequence
