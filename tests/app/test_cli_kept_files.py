@@ -432,6 +432,8 @@ def test_an_interruption_before_the_first_draw_says_how_to_go_on(made, tmp_path,
         patched.setattr(BayesianPCA, "fit", interrupted)
         assert main([*words, "--out", str(out)]) == 130
         assert f"`geodax resume {out}` continues" in said(capsys)
+        assert main(["report", str(out)]) == 1
+        assert f"has no draws yet. Resume it first with `geodax resume {out}`." in said(capsys)
         assert main([*words, "--out", str(made / "run"), "--overwrite"]) == 130
         assert "the earlier one is still in" in said(capsys)
     assert main(["resume", str(out), "--no-progress"]) == 0

@@ -18,6 +18,7 @@ from geodax.app.cca.files import read_grouped
 from geodax.app.families import FAMILIES, run_kind
 from geodax.app.mlp.labelled import load_labelled
 from geodax.app.mlp.new_rows import read_new
+from geodax.app.pca import run as pca_run
 from geodax.app.run_folder import actions as folder
 from geodax.app.run_folder.actions import fit_run, predict_run, report_run
 from geodax.app.run_folder.files import number_text, save_data
@@ -866,6 +867,21 @@ def test_dates_are_no_variables_of_a_matrix_but_name_its_rows(suffix, tmp_path):
     assert data.second == ("time", "when")
     with pytest.raises(TableError, match="at least two numeric columns that vary, found 'time' for --second-view"):
         read_grouped(tmp_path / "views.csv", group="g", first="a,b", second="")
+
+
+@pytest.mark.parametrize(("share", "is_told"), [(0.2, True), (0.0, False)])
+def test_the_cost_of_many_patterns_of_missing_cells_is_told(tmp_path, monkeypatch, share, is_told):
+    """Rows of few patterns, such as those of one column with holes, cost nothing."""
+    monkeypatch.setattr(pca_run, "_MANY_CELLS", 5 * 60)
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame(generator.standard_normal((400, 5)), columns=list("abcde"))
+    frame = frame.mask(generator.random(frame.shape) < share)
+    frame.loc[::3, "a"] = np.nan
+    frame.to_csv(path := tmp_path / "table.csv", index=False)
+    notes = run_kind("pca").read(path, FAMILIES["pca"].options(n_components=1), None)[1]["notes"]
+    incomplete = frame.isna().any(axis=1).sum()
+    told = [note for note in notes if note.startswith(f"{incomplete} of 400 rows have missing cells, in ")]
+    assert len(told) == is_told
 
 
 def test_a_column_of_codes_is_pointed_out_in_a_matrix(tmp_path):

@@ -9,6 +9,7 @@ import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from geodax.app.tables import cells, text_files
@@ -160,7 +161,6 @@ def test_a_workbook_is_read_as_its_sheet_is_written(tmp_path):
 
 def test_a_parquet_file_is_read_by_its_types(tmp_path):
     pytest.importorskip("pyarrow")
-    import pandas as pd
 
     path = tmp_path / "table.parquet"
     days = pd.Timestamp(1970, 1, 1) + pd.to_timedelta(np.arange(40) / 2, unit="D")
@@ -424,6 +424,50 @@ def test_units_of_the_fit_count(write, old, new, note):
     else:
         found = [note for note in read_table(path, **again).notes if "the fit" in note]
         assert found == [f"Column {note}"] * bool(note)
+
+
+@pytest.mark.parametrize(("first", "days"), [("31/12/2024", [20181, 20241]), ("12/31/2024", [20151, 20125])])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_order_of_day_and_month_is_that_of_the_fit(write, tmp_path, suffix, first, days):
+    """Unless the table itself shows another one."""
+    forms: dict[str, str] = {}
+    order = "day first" if first.startswith("31") else "month first"
+    fitted = read_table(write(_csv("a,x", enumerate([first, "02/02/2024"]))), forms=forms)
+    assert f"Read as numbers: 'x' (dates as days since 1970-01-01, {order})." in fitted.notes
+    again = {"earlier_forms": forms, "keep_constant": True, "needed": ["a", "x"]}
+
+    def read(cells):
+        path = write(_csv("a,x", enumerate(cells)))
+        if suffix == "parquet":
+            pytest.importorskip("pyarrow")
+            pd.read_csv(path).to_parquet(path := tmp_path / "new.parquet")
+        return read_table(path, **again)
+
+    assert read(["03/04/2025", "02/06/2025"]).values[:, 1].tolist() == days
+    assert read(["2025-04-03", "2025-06-02"]).values[:, 1].tolist() == [20181, 20241]
+    other = "12/31/2024" if order == "day first" else "31/12/2024"
+    found = read([other, "02/02/2024"])
+    assert found.values[:, 1].tolist() == [20088, 19755]
+    assert any(f"; the fitted table had dates as days since 1970-01-01, {order}." in note for note in found.notes)
+    with pytest.raises(TableError, match=r"as numbers with kg|as dates .* found numbers with"):
+        read(["5 kg", "6 kg"])
+
+
+def test_an_index_of_a_parquet_file_is_a_column_unless_it_counts_rows(tmp_path):
+    pytest.importorskip("pyarrow")
+    path, frame = tmp_path / "table.parquet", pd.DataFrame({"x": [1.5, 2.5, 4.5], "y": [3, 1, 2]})
+    for index, names in [
+        (pd.date_range("2020-01-01", periods=3, name="when"), ("when", "x", "y")),
+        (pd.date_range("2020-01-01", periods=3), ("index", "x", "y")),
+        (pd.MultiIndex.from_tuples([("a", 1), ("b", 2), ("b", 4)], names=["g", "t"]), ("t", "x", "y")),
+        (pd.Index([7, 3, 9], name="id"), ("id", "x", "y")),
+        (pd.Index([7, 3, 9]), ("x", "y")),
+        (pd.RangeIndex(3), ("x", "y")),
+    ]:
+        frame.set_index(index).to_parquet(path)
+        assert read_table(path).names == names
+    frame.set_index(pd.Index(list("abc"), name="key")).to_parquet(path)
+    assert read_table(path).row_labels == ("a", "b", "c")
 
 
 def test_points_in_amounts_of_money_are_groups(write):

@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal
 import geodax as gx
 from geodax.models.pca import density as ppca
 from geodax.models.pca.density import PPCAParameters, PPCAPrior
+from geodax.models.pca.observations import Observations, observations
 from tests.models.simulations import ppca_rows
 
 _natural = jax.jit(ppca.parameters)
@@ -69,7 +70,7 @@ def test_log_density_is_prior_plus_marginal_normal(n, p, share, is_diagonal):
     prior = PPCAPrior(0.7, 1.3, 0.9)
     data = np.random.default_rng(3).standard_normal((6 if n == 7 else 12, n)) + 0.3
     data = _with_holes(data, share) if share else data
-    logdensity_fn = jax.jit(ppca.log_density(ppca.observations(data, is_diagonal=is_diagonal), prior))
+    logdensity_fn = jax.jit(ppca.log_density(observations(data, is_diagonal=is_diagonal), prior))
     found, expected = [], []
     for seed in (0, 1):
         position, theta = _parameters(n, p, seed, is_diagonal=is_diagonal)
@@ -78,12 +79,33 @@ def test_log_density_is_prior_plus_marginal_normal(n, p, share, is_diagonal):
     assert found[1] - found[0] == pytest.approx(expected[1] - expected[0], rel=1e-10)
 
 
+@pytest.mark.parametrize("is_diagonal", [False, True])
+def test_many_rows_of_a_pattern_of_missing_cells_enter_by_sums(is_diagonal):
+    """The density is that of all rows, and its cost does not depend on their number."""
+    flops = []
+    for rows in (40, 400):
+        data = np.random.default_rng(4).standard_normal((rows, 4)) @ np.diag([1.0, 2.0, 0.5, 1.0]) + 0.3
+        data[::4, 1] = data[1::4, 0] = data[1::4, 3] = np.nan
+        data[2::8] = np.nan
+        known = observations(data, is_diagonal=is_diagonal)
+        assert len(known.rows) == 4 + 3 + 1
+        logdensity_fn = jax.jit(ppca.log_density(known, PPCAPrior()))
+        found, expected = [], []
+        for seed in (0, 1):
+            position, theta = _parameters(4, 2, seed, is_diagonal=is_diagonal)
+            found.append(float(logdensity_fn(position)))
+            expected.append(_brute_force_log_likelihood(theta, data).sum() + _log_prior(position, theta, PPCAPrior()))
+            flops.append(logdensity_fn.lower(position).compile().cost_analysis()["flops"])
+        assert found[1] - found[0] == pytest.approx(expected[1] - expected[0], rel=1e-10)
+    assert len(set(flops)) == 1
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_small_noise_leaves_the_digits(share):
     """Where components fill the space, noise may come near zero; rounding errors must not be magnified by its inverse."""
     data = np.random.default_rng(3).standard_normal((40, 3))
     data = _with_holes(data, share) if share else data
-    logdensity_fn = jax.jit(ppca.log_density(ppca.observations(data), PPCAPrior()))
+    logdensity_fn = jax.jit(ppca.log_density(observations(data), PPCAPrior()))
     position = _parameters(3, 3)[0]
     small, tiny = (position | {"log_noise": jnp.log(noise)} for noise in (1e-6, 5e-8))
     differences = []
@@ -104,7 +126,7 @@ def test_small_noise_of_one_column_leaves_the_digits(share):
     """Factor analysis may give a column no noise; the precision of the latent vectors is then very uneven."""
     data = np.random.default_rng(3).standard_normal((40, 5))
     data = _with_holes(data, share) if share else data
-    logdensity_fn = jax.jit(ppca.log_density(ppca.observations(data, is_diagonal=True), PPCAPrior()))
+    logdensity_fn = jax.jit(ppca.log_density(observations(data, is_diagonal=True), PPCAPrior()))
     gradient = jax.jit(jax.grad(logdensity_fn))
     position = _parameters(5, 2, is_diagonal=True)[0]
     differences, slopes = [], []
@@ -143,7 +165,7 @@ def test_gradient_costs_the_same_for_any_number_of_complete_rows():
     flops = []
     for rows in (20, 20_000):
         data = np.random.default_rng(0).standard_normal((rows, 6))
-        gradient = jax.jit(jax.grad(ppca.log_density(ppca.observations(data), PPCAPrior())))
+        gradient = jax.jit(jax.grad(ppca.log_density(observations(data), PPCAPrior())))
         flops.append(gradient.lower(position).compile().cost_analysis()["flops"])
     assert flops[0] == flops[1]
 
@@ -197,7 +219,7 @@ def test_starting_points_are_valid_and_differ(key):
     one, two = map(ppca.starting_points(data, 4), jax.random.split(key))
     assert float(gx.Stiefel().residual(jnp.asarray(one["components"]))) < 1e-12
     assert not np.allclose(one["components"], two["components"])
-    logdensity_fn = jax.jit(ppca.log_density(ppca.observations(data), PPCAPrior()))
+    logdensity_fn = jax.jit(ppca.log_density(observations(data), PPCAPrior()))
     assert np.isfinite(float(logdensity_fn(jax.tree.map(jnp.asarray, one))))
 
 
@@ -218,10 +240,10 @@ def test_simulation_based_calibration(key, is_diagonal):
 
     def posterior_ranks(k, theta, data):
         average = data.mean(axis=0)
-        empty = (np.zeros((0, n)), np.zeros((0, n), bool), np.zeros(0, np.int64))
+        empty = (np.zeros((0, n)), np.zeros(0), np.zeros((0, n), bool), np.zeros(0, np.int64), np.zeros(0))
         centred = data - average[None, :]
         scatter = jnp.linalg.qr(centred, mode="r") if is_diagonal else centred.T @ centred
-        stats = ppca.Observations(float(num_rows), average, scatter, *empty)
+        stats = Observations(float(num_rows), average, scatter, *empty)
         # all sets wait for the longest trajectory, so that it is bounded
         algorithm = gx.nuts(
             ppca.log_density(stats, prior), manifold=gx.Product({"components": gx.Stiefel()}), max_num_doublings=6

@@ -10,6 +10,7 @@ import geodax as gx
 from geodax.models.pca import density as ppca
 from geodax.models.pca import reduced as ppca_reduced
 from geodax.models.pca.density import PPCAParameters, PPCAPrior
+from geodax.models.pca.observations import observations
 
 PRIOR = PPCAPrior(0.7, 1.3, 0.9)
 
@@ -51,7 +52,7 @@ def test_density_is_that_of_all_columns(rows, n, p):
     r = data.basis.shape[1]
     assert r == (rows - 1 if rows + p < n else n)
     functions = ppca_reduced.log_density(data, PRIOR), ppca_reduced.parameters(data, PRIOR)
-    reduced, draw, whole = map(jax.jit, (*functions, ppca.log_density(ppca.observations(table), PRIOR)))
+    reduced, draw, whole = map(jax.jit, (*functions, ppca.log_density(observations(table), PRIOR)))
     differences = []
     for seed in range(3):
         position = _position(data, p, seed)
@@ -83,7 +84,7 @@ def test_gradients_are_those_of_all_columns():
         spectrum, noise = found.scale**2 + found.noise**2, found.noise
         along, across = rows / spectrum + PRIOR.mean_scale**-2, rows / noise**2 + PRIOR.mean_scale**-2
         determinant = jnp.sum(jnp.log(along)) + (n - p) * jnp.log(across)
-        return ppca.log_density(ppca.observations(table), PRIOR)(position) - 0.5 * determinant
+        return ppca.log_density(observations(table), PRIOR)(position) - 0.5 * determinant
 
     whole = jax.jit(jax.grad(without_mean))(position | {"components": theta.components, "mean": jnp.zeros(n)})
     found = jax.jit(jax.grad(ppca_reduced.log_density(data, PRIOR)))(position)
@@ -98,7 +99,7 @@ def test_fewer_rows_than_columns_give_the_density_of_the_scatter_matrix():
     """Where there are missing cells too: value and gradient."""
     table = _table(6, 40)
     table[2, 3:9] = table[4, ::2] = np.nan
-    data = ppca.observations(table)
+    data = observations(table)
     assert data.scatter.shape == (4, 40)
     both = [ppca.log_density(d, PRIOR) for d in (data, data._replace(scatter=data.scatter.T @ data.scatter))]
     position = ppca.starting_points(table, 3)(jax.random.key(1)) | {"mean": jnp.linspace(-0.3, 0.5, 40)}
@@ -211,7 +212,7 @@ def test_a_gradient_of_a_wide_table_with_missing_cells_costs_its_cells():
         table = _table(50, n)
         table[0, 0] = np.nan
         position = ppca.starting_points(table, 2)(jax.random.key(0))
-        costs.append(_cost(ppca.log_density(ppca.observations(table), PRIOR), position))
+        costs.append(_cost(ppca.log_density(observations(table), PRIOR), position))
     assert costs[1][0] < 11 * costs[0][0]
     assert costs[1][0] < 20 * 50 * 3000 * 2
 

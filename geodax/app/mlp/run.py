@@ -15,7 +15,8 @@ from geodax.app.mlp.labelled import LabelledTable, load_labelled
 from geodax.app.mlp.mixing import about_ensemble, judged_by_predictions
 from geodax.app.mlp.new_rows import read_new
 from geodax.app.mlp.results import each_target, results
-from geodax.app.run_folder.files import number_text, write_numbered
+from geodax.app.report.numbers import rounded
+from geodax.app.run_folder.files import write_numbered
 from geodax.app.tables.assembly import about_missing
 from geodax.app.tables.codes import better_likelihood
 from geodax.app.tables.dialect import FOUND, Dialect
@@ -203,7 +204,7 @@ class RegressorRun(AbstractMLPRun):
                 inputs = listed(list(dict.fromkeys(data.sources[k] for k in known)))
                 notes.append(f"{name!r} is a sum of multiples of {inputs}. Columns computed from it need --drop.")
             elif model.likelihood in SYMMETRIC and (better := better_likelihood(y)):
-                middle, largest = number_text(np.median(y)), number_text(y.max())
+                middle, largest = rounded(np.median(y)), rounded(y.max())
                 notes.append(
                     f"{name!r} is very skewed: median {middle}, largest value {largest}. Try --likelihood {better}."
                 )

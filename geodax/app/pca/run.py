@@ -18,10 +18,12 @@ from geodax.diagnostics.findings import Finding
 from geodax.models.pca.density import require_own_noise
 from geodax.models.pca.estimator import BayesianPCA
 from geodax.models.pca.held_out import held_out_cells, number_of
+from geodax.models.pca.observations import reduced_sizes
 from geodax.models.pca.options import PCAOptions
 from geodax.models.pooling import pooled
 
 _MOST_NAMED = 200  # columns with a name in the summary
+_MANY_CELLS = 500_000  # that an iteration goes through; a fit of them takes about an hour
 
 
 class PCARun(AbstractRunKind):
@@ -46,6 +48,7 @@ class PCARun(AbstractRunKind):
                 for name, (_, looks) in codes(table.names, table.values).items()
             ]
         _check_enough(table, options)
+        notes += _on_holes(table.values)
         facts: dict[str, Any] = {"columns": list(table.names), "notes": [*table.notes, *notes]}
         num_components, is_diagonal = options.n_components, options.noise == "diagonal"
         if num_components == "auto" or is_diagonal:
@@ -132,6 +135,17 @@ def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[
         "spread": model.spread_,
         "seconds": model.posterior_.attrs.get("sampling_seconds"),
     }
+
+
+def _on_holes(values: np.ndarray) -> list[str]:
+    """A note on the time of the fit if rows have so many patterns of missing cells that they cannot be summed up."""
+    incomplete, patterns, visited = reduced_sizes(values)
+    if visited * values.shape[1] < _MANY_CELLS:
+        return []
+    return [
+        f"{incomplete:,} of {len(values):,} rows have missing cells, in {patterns:,} patterns: each iteration goes "
+        f"through {visited:,} rows, which may take hours. A random part of the rows takes as much less."
+    ]
 
 
 def _check_enough(table: Table, options: PCAOptions) -> None:

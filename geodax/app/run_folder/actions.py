@@ -352,6 +352,8 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
 
 def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: Any) -> Any:
     path, asked = run / "posterior.zarr", config["options"]
+    if not path.exists():
+        raise RunFolderError(f"The run in {run} has no draws yet. Resume it first with `{resumption(run)}`.")
     tree = open_draws(path)
     num_chains, num_draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
     if num_chains != asked["num_chains"]:

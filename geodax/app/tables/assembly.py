@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geodax.app.tables.columns import READ_AS_TEXT, Column
-from geodax.app.tables.dates import DATES, TIMES
+from geodax.app.tables.dates import are_dates
 from geodax.app.tables.dialect import POINT, Separators
 from geodax.app.tables.names import no_column
 from geodax.data.errors import TableError, counted
@@ -159,7 +159,7 @@ def assemble(
     text = {c.name: c.text for c in read if c.numbers is None and (c.name in as_text or not c.is_mistake)}
     if forms := [f"{c.name!r} ({c.form})" for c in read if c.form and c.name in order]:
         notes.append(f"Read as numbers: {some_of(forms)}.")
-    dates = tuple(c.name for c in read if c.form in (DATES, TIMES))
+    dates = tuple(c.name for c in read if are_dates(c.form))
     _remark(order, values, dropped, dates, notes, asked.leave_out)
     return Table(
         path=str(path),

@@ -126,13 +126,15 @@ def read_columns(
     asked: Asked,
     *,
     earlier: Separators,
+    earlier_forms: Mapping[str, str],
     imposed: str,
 ) -> tuple[list[Column], list[int], Separators, Separators]:
     """Read the columns of a text, and detect the separators in its numbers unless they are ``said``.
 
     Plain numbers are read with the decimal separator of the first rows. If that turns out to be wrong, they are read
     again. Numbers in the columns that are needed determine the separators. The ``earlier`` ones are of the table that
-    this one belongs to. ``imposed`` advises on a number with other separators than those said.
+    this one belongs to, and ``earlier_forms`` are how its columns were converted. ``imposed`` advises on a number
+    with other separators than those said.
 
     Returns the columns, the line of each row, the separators used, and those that the table shows. Raises TableError if
     numbers are ambiguous, or the text is not a table.
@@ -160,7 +162,8 @@ def read_columns(
         if j in as_text:
             columns[j] = Column(names[j], None, cells.as_text(), READ_AS_TEXT)
         else:
-            columns[j] = read_column(names[j], cells, parsed.lines, missing, number, imposed=imposed)
+            before = earlier_forms.get(names[j], "")
+            columns[j] = read_column(names[j], cells, parsed.lines, missing, number, imposed=imposed, earlier=before)
     return [columns[j] for j in range(len(names))], parsed.lines.tolist(), separators, shown
 
 

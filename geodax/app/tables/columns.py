@@ -88,11 +88,12 @@ def read_column(
     *,
     unit: str = "line",
     imposed: str = "",
+    earlier: str = "",
 ) -> Column:
     """Convert the cells of one column to numbers, or give the reason why they are text.
 
     ``number`` converts a cell to a number, or to None; ``unit`` is what ``lines`` counts; ``imposed`` is advice for a
-    number with other separators than those given.
+    number with other separators than those given; ``earlier`` is how the column of an earlier table was converted.
     """
     distinct, codes, removed = cells
     missing, holes = set(missing), set(map(number, missing)) - {None}
@@ -105,7 +106,7 @@ def read_column(
             values[k] = np.nan if value is None else value
     if is_odd.any():
         present = np.flatnonzero(is_present)
-        code = coded([distinct[k] for k in present])
+        code = coded([distinct[k] for k in present], earlier)
         if code and code[0] is None:
             return Column(name, None, cells.as_text(), code[1])
         if code:

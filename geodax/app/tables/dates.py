@@ -12,6 +12,7 @@ DATES = "dates as days since 1970-01-01"
 """How dates were converted."""
 TIMES = "times as fractions of a day"
 """How times were converted."""
+_ORDERS = {"%d": f"{DATES}, day first", "%m": f"{DATES}, month first"}
 _ISO = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
@@ -28,15 +29,24 @@ _MONTHS = ("%Y-%m", "%Y/%m", "%b %Y", "%B %Y", "%b-%Y", "%b-%y")
 _CLOCK = ("%H:%M", "%H:%M:%S", "%I:%M %p")
 _FORMATS = (
     *((form, TIMES) for form in _CLOCK),
-    *((day + clock, DATES) for day, clock in itertools.product(_DAYS, ("", *(f" {form}" for form in _CLOCK)))),
+    *(
+        (day + clock, _ORDERS[day[:2]] if re.fullmatch("%[dm][/-]%[dm].*", day) else DATES)
+        for day, clock in itertools.product(_DAYS, ("", *(f" {form}" for form in _CLOCK)))
+    ),
 )
 _TRIED = 50  # cells
 
 
-def dated(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
+def are_dates(form: str) -> bool:
+    """Return whether numbers converted from text in this way are dates or times."""
+    return form.startswith((DATES, TIMES))
+
+
+def dated(cells: Sequence[str], earlier: str = "") -> tuple[np.ndarray | None, str] | None:
     """Convert dates or times of one format to numbers, and say how they were read; return None for other cells.
 
-    If day and month cannot be told apart, the reason is returned with None instead of the numbers.
+    If day and month cannot be told apart, their order is that of ``earlier``, how an earlier table was read; otherwise
+    the reason is returned with None instead of the numbers.
     """
     if not _are_mostly_dates(cells[:_TRIED]) or all(map(_is_season, cells)):
         return None
@@ -49,6 +59,7 @@ def dated(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
         times = None if _parsed(cells[:_TRIED], form) is None else _parsed(cells, form)
         if times is not None:
             found.append((days(times, since=times.normalize() if kind == TIMES else None), kind))
+    found = [each for each in found if each[1] == earlier] or found
     if any(not np.array_equal(found[0][0], values) for values, _ in found[1:]):
         return None, f"dates whose day and month cannot be told apart, such as {short(cells[0])}: write 2024-12-31"
     return found[0] if found else None

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -62,8 +62,12 @@ def _is_table(cells) -> bool:
     return sum(sum(str(cell).strip() != "" for cell in row) > 1 for row in cells.head(_HEAD).to_numpy(object)) > 1
 
 
-def read_parquet(path: Path, missing: Sequence[str]) -> list[Column]:
-    """Return the columns of a Parquet file; strings are numbers only with a unit, or as dates or booleans."""
+def read_parquet(path: Path, missing: Sequence[str], earlier_forms: Mapping[str, str]) -> list[Column]:
+    """Return the columns of a Parquet file; strings are numbers only with a unit, or as dates or booleans.
+
+    An index of pandas is a column, unless it has no name and only counts rows. ``earlier_forms`` are how columns of an
+    earlier table were converted.
+    """
     _require("pyarrow", "parquet", path, "a Parquet file")
     import pandas as pd
 
@@ -71,6 +75,8 @@ def read_parquet(path: Path, missing: Sequence[str]) -> list[Column]:
         frame = pd.read_parquet(io.BytesIO(contents(path)), engine="pyarrow")
     except Exception as error:  # of pyarrow
         raise TableError(f"{path} is a damaged Parquet file ({error}). Write it again, or as CSV") from error
+    if any(frame.index.names) or not pd.api.types.is_integer_dtype(frame.index):
+        frame = frame.reset_index(allow_duplicates=True)
     columns = []
     names = unique([str(name) for name in frame.columns], [])
     for name, (_, column) in zip(names, frame.items(), strict=True):
@@ -83,7 +89,9 @@ def read_parquet(path: Path, missing: Sequence[str]) -> list[Column]:
         else:
             text = tuple("" if hole else str(x) for x, hole in zip(column, column.isna(), strict=True))
             cells = as_cells(text).without_unit(missing)
-            found = read_column(name, cells, range(1, len(text) + 1), missing, number_parser(".", None), unit="row")
+            lines, number = range(1, len(text) + 1), number_parser(".", None)
+            earlier = earlier_forms.get(name, "")
+            found = read_column(name, cells, lines, missing, number, unit="row", earlier=earlier)
             if found.numbers is not None and found.form:
                 columns.append(found._replace(text=text))
             else:

@@ -101,9 +101,9 @@ def near_numbers(cells: Sequence[str]) -> list[bool]:
     ]
 
 
-def coded(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
+def coded(cells: Sequence[str], earlier: str = "") -> tuple[np.ndarray | None, str] | None:
     """Convert booleans, dates or times to numbers; return as :func:`geodax.app.tables.dates.dated`."""
     for (no, yes), form in zip(_BOOLEANS, BOOLEAN_FORMS, strict=True):
         if cells and {cell.casefold() for cell in cells} <= {no, yes}:
             return np.array([cell.casefold() == yes for cell in cells], float), form
-    return dated(cells)
+    return dated(cells, earlier)

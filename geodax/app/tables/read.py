@@ -16,6 +16,7 @@ import numpy as np
 from geodax.app.tables.assembly import ASKED_FOR, Names, OnCounting, Table, assemble, stacked, what_is_asked
 from geodax.app.tables.cells import read_columns
 from geodax.app.tables.columns import WITHOUT, Column
+from geodax.app.tables.dates import DATES
 from geodax.app.tables.dialect import MISSING, NOTHING_SHOWN, Separators
 from geodax.app.tables.frames import CELL_END, is_workbook, read_parquet, read_workbook
 from geodax.app.tables.names import are_nameless
@@ -119,7 +120,11 @@ def read_table(
     head = beginning(at)
     is_numpy = head.startswith(b"\x93NUMPY") or (head.startswith(b"PK") and at.suffix == ".npz")
     if is_numpy or head.startswith(b"PAR1"):
-        read, has_header = read_numpy(at, contents(at), missing) if is_numpy else (read_parquet(at, missing), True)
+        read, has_header = (
+            read_numpy(at, contents(at), missing)
+            if is_numpy
+            else (read_parquet(at, missing, earlier_forms or {}), True)
+        )
         asked = what_is_asked([column.name for column in read], columns, text, needed, others, may_be_text, leave_out)
         read = [column.as_text() if column.name in asked.text else column for column in read]
         _compare_forms(at, read, asked.needed, earlier_forms, forms, notes)
@@ -136,7 +141,15 @@ def read_table(
         separators = Separators(decimal or other[thousands or ","], thousands or other[decimal or "."])
         imposed = _IMPOSED[separators.decimal or "."]
     read, lines, separators, found = read_columns(
-        file, layout, missing, separators, notes, asked, earlier=earlier, imposed=imposed
+        file,
+        layout,
+        missing,
+        separators,
+        notes,
+        asked,
+        earlier=earlier,
+        earlier_forms=earlier_forms or {},
+        imposed=imposed,
     )
     _compare_forms(at, read, asked.needed, earlier_forms, forms, notes)
     if shown is not None and not imposed:
@@ -163,6 +176,10 @@ def _compare_forms(
     for name, numbers, new in ((c.name, c.numbers, c.form) for c in read if c.name in needed):
         old, present = earlier.get(name, ""), np.empty(0) if numbers is None else numbers[~np.isnan(numbers)]
         if not len(present) or old == new or all(not form or form in BOOLEAN_FORMS for form in (old, new)):
+            continue
+        if old.startswith(DATES) and new.startswith(DATES):
+            if old != DATES != new:
+                notes.append(f"Column {name!r} was read as {new}; the fitted table had {old}.")
             continue
         unit, had = new.removeprefix(WITHOUT), old.removeprefix(WITHOUT)
         if not new and had != old:

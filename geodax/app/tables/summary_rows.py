@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from geodax.app.tables.columns import Column
-from geodax.app.tables.dates import DATES, TIMES
+from geodax.app.tables.dates import are_dates
 from geodax.data.errors import counted, short
 
 _MOST_SUMMARY_ROWS = 3
@@ -69,7 +69,7 @@ def _called_totals(text: Sequence[str]) -> list[int]:
 
 
 def _numbers(read: Sequence[Column]) -> list[np.ndarray]:
-    return [c.numbers for c in read if c.numbers is not None and c.form not in (DATES, TIMES)]
+    return [c.numbers for c in read if c.numbers is not None and not are_dates(c.form)]
 
 
 def _line(read: Sequence[Column], lines: Sequence[int], row: int) -> str:

@@ -14,8 +14,9 @@ W are the principal axes of what the columns share.
 
 Complete rows enter through their number, mean and scatter matrix, so that the cost of a gradient does not depend
 on the number of rows; if there are fewer rows than columns, they enter directly. Rows with missing cells enter through
-the marginal distribution of their observed cells, solved once for each pattern of missing cells. Complete tables with
-many columns use smaller coordinates (:mod:`geodax.models.pca.reduced`).
+the marginal distribution of their observed cells, solved once for each pattern of missing cells; those of a pattern
+with more rows than columns enter like complete rows. Complete tables with many columns use smaller coordinates
+(:mod:`geodax.models.pca.reduced`).
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +25,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax._wording import argument
 from geodax.data.errors import listed
 from geodax.geometry.linalg import cholesky, solve_lower
+from geodax.models.pca.observations import Observations
 from geodax.models.principal_axes import LEAST_NOISE, computed_column, num_exact, num_exact_of, principal_axes
 from geodax.nn.densities import ordered_scales
 
@@ -67,45 +69,6 @@ class PPCAParameters(NamedTuple):
     mean: Float[Array | np.ndarray, "*draws n"]
 
 
-class Observations(NamedTuple):
-    """Sufficient statistics of the complete rows, and the incomplete rows themselves.
-
-    Attributes:
-        scatter: Centred sum of squares and products of the complete rows, n x n; with fewer of them than n, the centred
-            rows F themselves, so that it is F^T F. For diagonal noise always such an F.
-        rows: The incomplete rows; missing cells hold zero.
-        patterns: The distinct patterns of observed cells in the incomplete rows.
-        pattern_of_row: Index of the pattern of each incomplete row.
-    """
-
-    num_complete: float
-    average: Float[Array | np.ndarray, " n"]
-    scatter: Float[Array | np.ndarray, "k n"]
-    rows: Float[np.ndarray, "m n"]
-    patterns: Bool[np.ndarray, "patterns n"]
-    pattern_of_row: Int[np.ndarray, " m"]
-
-
-def observations(data: Float[np.ndarray, "rows n"], *, is_diagonal: bool = False) -> Observations:
-    """Reduce standardised data, NaN where a cell is missing, to the statistics that the likelihood needs."""
-    is_observed = ~np.isnan(data)
-    is_complete = is_observed.all(axis=1)
-    complete, incomplete = data[is_complete], data[~is_complete]
-    average = complete.mean(axis=0) if len(complete) else np.zeros(data.shape[1])
-    centred: Any = complete - average
-    if len(centred) >= data.shape[1]:
-        centred = np.linalg.qr(centred, mode="r") if is_diagonal else centred.T @ centred
-    patterns, pattern_of_row = np.unique(is_observed[~is_complete], axis=0, return_inverse=True)
-    return Observations(
-        float(len(complete)),
-        average,
-        centred,
-        np.nan_to_num(incomplete),
-        patterns,
-        pattern_of_row.reshape(-1),
-    )
-
-
 def parameters(position: Position) -> PPCAParameters:
     """Convert an unconstrained position (``components``, ``log_gaps``, ``log_noise`` or ``noise``, ``mean``)."""
     scale = ordered_scales(jnp.asarray(position["log_gaps"]))
@@ -114,7 +77,9 @@ def parameters(position: Position) -> PPCAParameters:
 
 
 def log_density(data: Observations, prior: PPCAPrior) -> LogDensity:
-    """Build the log posterior density of :func:`observations`, for diagonal noise of those with ``is_diagonal``.
+    """Build the log posterior density of :mod:`observations <geodax.models.pca.observations>` of a table.
+
+    For diagonal noise they are those with ``is_diagonal``.
 
     It is a function of a position ``{"components": n x p, "log_gaps": p, "log_noise": scalar, "mean": n}``; the scales
     are cumulative sums of the exponentials of the gaps, starting with the smallest scale. Diagonal noise has ``"noise":
@@ -188,15 +153,14 @@ def _latent_means(theta: PPCAParameters, rows: Array) -> tuple[Array, Array]:
 def _incomplete_log_likelihood(theta: PPCAParameters, data: Observations) -> Scalar:
     patterns = jnp.asarray(data.patterns, theta.mean.dtype)
     observed = patterns[data.pattern_of_row]
-    residual = (jnp.asarray(data.rows) - theta.mean[None, :]) * observed
+    residual = (jnp.asarray(data.rows) - jnp.asarray(data.multiples)[:, None] * theta.mean[None, :]) * observed
     factors, projected = _latent_posterior(theta, patterns, residual)
     factor_of_row = factors[data.pattern_of_row]
     latent = _solve(factor_of_row, _solve(factor_of_row, projected), transpose=True)
     log_determinant = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)), axis=-1)
     log_determinant = log_determinant + jnp.sum(patterns * 2.0 * jnp.log(_noise(theta)), axis=-1)
-    counts = np.bincount(data.pattern_of_row, minlength=len(data.patterns)).astype(float)
     forms = jnp.sum(_forms(theta, residual, observed, latent))
-    return -0.5 * (jnp.sum(counts * log_determinant) + forms)
+    return -0.5 * (jnp.sum(jnp.asarray(data.counts) * log_determinant) + forms)
 
 
 def _noise(theta: PPCAParameters) -> Float[Array, "1 n"]:

@@ -34,6 +34,7 @@ from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.models.pca import density as ppca
 from geodax.models.pca.density import SPREAD, PPCAParameters, PPCAPrior, position_near, require_noise, starting_scales
+from geodax.models.pca.observations import observations
 from geodax.models.principal_axes import num_exact, principal_axes
 from geodax.nn.densities import ordered_scales
 
@@ -90,11 +91,11 @@ def problem(
         return Problem(
             log_density(reduced, prior), starting_points(reduced, num_components), parameters(reduced, prior)
         )
-    observations = ppca.observations(data, is_diagonal=is_diagonal)
-    logdensity_fn = ppca.log_density(observations, prior)
+    known = observations(data, is_diagonal=is_diagonal)
+    logdensity_fn = ppca.log_density(known, prior)
     start = ppca.starting_points(data, num_components, is_diagonal=is_diagonal)
     if is_diagonal and _is_reducible(data, num_components):
-        return _without_mean(logdensity_fn, start, observations.num_complete, prior)
+        return _without_mean(logdensity_fn, start, known.num_complete, prior)
     return Problem(logdensity_fn, start, ppca.parameters)
 
 
