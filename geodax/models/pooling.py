@@ -1,7 +1,7 @@
 """Pool the draws of all chains, and evaluate functions at each draw."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,6 @@ ROWS_AT_ONCE = 1024
 _LEAST_ROWS = 64
 _LARGEST_COPIED = 128 << 20
 _THINNED_BYTES = 32 << 20
-
-_Draws = TypeVar("_Draws", bound=Any)
 
 
 def pooled(tree: Any, names: Sequence[str], most: int | None = None) -> dict[str, np.ndarray]:
@@ -48,7 +46,7 @@ def thinned(tree: Any) -> Any:
     return tree
 
 
-def with_log_likelihood(tree: Any, unit: str, kind: type[_Draws], of_draws: Callable[[_Draws], np.ndarray]) -> Any:
+def with_log_likelihood(tree: Any, unit: str, kind: Any, of_draws: Callable[[Any], np.ndarray]) -> Any:
     """Return a DataTree with the group ``log_likelihood``, and with every k-th draw if there are more than 4,000.
 
     ``of_draws`` takes the draws of all chains, of this kind, and returns an array with the axes draw and ``unit``.

@@ -18,7 +18,7 @@ from geodax.diagnostics.findings import Finding
 from geodax.models.pca.density import require_own_noise
 from geodax.models.pca.estimator import BayesianPCA
 from geodax.models.pca.held_out import held_out_cells, number_of
-from geodax.models.pca.observations import reduced_sizes
+from geodax.models.pca.observations import observations
 from geodax.models.pca.options import PCAOptions
 from geodax.models.pooling import pooled
 
@@ -139,12 +139,14 @@ def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[
 
 def _on_holes(values: np.ndarray) -> list[str]:
     """A note on the time of the fit if rows have so many patterns of missing cells that they cannot be summed up."""
-    incomplete, patterns, visited = reduced_sizes(values)
-    if visited * values.shape[1] < _MANY_CELLS:
+    incomplete = values[np.isnan(values).any(axis=1)]
+    reduced = observations(incomplete)
+    if reduced.rows.size < _MANY_CELLS:
         return []
     return [
-        f"{incomplete:,} of {len(values):,} rows have missing cells, in {patterns:,} patterns: each iteration goes "
-        f"through {visited:,} rows, which may take hours. A random part of the rows takes as much less."
+        f"{len(incomplete):,} of {len(values):,} rows have missing cells, in {len(reduced.patterns):,} patterns: each "
+        f"iteration goes through {len(reduced.rows):,} rows, which may take hours. A random part of the rows takes as "
+        "much less."
     ]
 
 

@@ -62,13 +62,6 @@ def observations(data: Float[np.ndarray, "rows n"], *, is_diagonal: bool = False
     )
 
 
-def reduced_sizes(data: Float[np.ndarray, "rows n"]) -> tuple[int, int, int]:
-    """The number of incomplete rows, of their patterns, and of rows in :func:`observations`."""
-    is_observed = ~np.isnan(data)
-    patterns, counts = np.unique(is_observed[~is_observed.all(axis=1)], axis=0, return_counts=True)
-    return int(counts.sum()), len(patterns), int(np.minimum(counts, patterns.sum(axis=1) + 1).sum())
-
-
 def _reduced_rows(rows: Float[np.ndarray, "m n"], pattern: Bool[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
     """As few rows as possible with the quadratic forms of rows of one pattern, and the multiple of the mean in each."""
     if len(rows) <= pattern.sum() + 1:
