@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from geodax import _checks, _tree
+from geodax import _checks, _parameters, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm
 from geodax._wording import in_python
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
@@ -334,8 +334,8 @@ def _is_wrapped(position: Any) -> bool:
 
 
 def _as_arrays(position: Position) -> Position:
-    _checks.parameters("sample", "position", position)
-    _checks.warn_if_tied("sample", "position", position)
+    _parameters.leaves("sample", "position", position)
+    _parameters.warn_if_tied("sample", "position", position)
 
     def convert(leaf: Any) -> jax.Array:
         if np.ma.is_masked(leaf):
