@@ -14,7 +14,8 @@ distribution                          density of an entry or of the whole array
 The horseshoe is in :mod:`geodax.nn.horseshoe`. A scale is a number, a function of the array's shape, or ``"fan_in"``:
 :math:`\sqrt{2 / \text{fan-in}}` for weights and 1 for biases (He et al. 2015; Fortuin et al. 2022), where the fan-in of
 a weight o x i is i and that of a kernel o x i x h x w is ihw. This is Equinox's order of axes. For a weight i x o, as
-in Haiku, ``"fan_in"`` would use the fan-out; pass a function instead: ``Gaussian(lambda shape: (2 / shape[0]) ** 0.5)``.
+in Haiku, ``"fan_in"`` would use the fan-out; pass a function instead:
+``Gaussian(lambda shape: (2 / shape[0]) ** 0.5)``.
 
 For half-precision arrays densities are computed in single precision, where sums do not overflow, and samples are drawn
 in single precision and rounded: variates generated in half precision have few digits in their tails, or no tails.

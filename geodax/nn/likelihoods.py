@@ -42,7 +42,7 @@ Apply = Callable[[Position, PyTree], Array]
 
 
 def outputs_of(apply: Apply, position: Position, x: PyTree) -> Array:
-    """Return ``apply(position, x)``, in at least single precision; errors of networks in training mode say what to do."""
+    """Return ``apply(position, x)``, in at least single precision; errors of training mode say what to do."""
     try:
         return _tree.widened(apply(position, x))
     except Exception as error:
