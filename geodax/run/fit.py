@@ -273,9 +273,9 @@ def fit(
                 run, load, feed.longest, advancing, closing, keys, held_out, window, patience, fit_at, cause
             )
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
-    found = fit_at(run.carry, run.iteration, run.iteration < num_steps)
-    _warn_if_likely_a_loss(found.history, feed)
-    return found
+    fitted = fit_at(run.carry, run.iteration, run.iteration < num_steps)
+    _warn_if_likely_a_loss(fitted.history, feed)
+    return fitted
 
 
 def _warn_if_likely_a_loss(history: History, feed: Feed) -> None:

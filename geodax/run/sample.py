@@ -174,7 +174,8 @@ def sample(
     described = description_of(algorithm)
     if feed is not None and described.log_likelihood is not None and split is None and not hosts.is_several():
         first = jax.tree.map(lambda x: np.asarray(x)[0], positions)  # a slice would be compiled
-        warn_if_examples_mix(described.owner, described.log_likelihood, algorithm.num_data, feed, first)
+        num_data = getattr(algorithm, "num_data", 0)
+        warn_if_examples_mix(described.owner, described.log_likelihood, num_data, feed, first)
     adapted = described.adapted
     if warm_start is not None:
         begin = adapt(1).begin if adapted and adapt is not None else None  # after it states have all tuned fields
