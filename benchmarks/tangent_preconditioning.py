@@ -46,6 +46,7 @@ from geodax.geometry.transforms import CayleyChart, unconstrain
 from geodax.models.eigenmodel import density as eigenmodel
 from geodax.models.eigenmodel.modes import find_modes, starting_point
 from geodax.models.pca import density as ppca
+from geodax.models.pca.observations import observations
 
 jax.config.update("jax_enable_x64", True)
 
@@ -100,7 +101,7 @@ def pca(rows: np.ndarray, num_components: int, standardize: bool = True) -> Targ
     """The model of `geodax fit pca`, all its parameters."""
     rows = rows - rows.mean(0)
     rows = rows / (rows.std(0) if standardize else rows.std())
-    logdensity = ppca.log_density(ppca.observations(rows), ppca.PPCAPrior())
+    logdensity = ppca.log_density(observations(rows), ppca.PPCAPrior())
     start = ppca.starting_points(rows, num_components)
 
     def named(position: dict) -> dict:

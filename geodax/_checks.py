@@ -5,16 +5,15 @@ message begins with, ``name`` its argument, ``value`` the argument's value. A wr
 value out of range ValueError.
 """
 
+import contextlib
 import inspect
 import math
 import operator
-import re
 import sys
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,12 +50,16 @@ def whole(owner: str, name: str, value: Any, *, least: int = 1, most: int = LARG
     return number
 
 
-def outside_programs(owner: str, instead: str) -> None:
-    """Raise TypeError in a traced program; ``instead`` says what to use there."""
-    if isinstance(jnp.zeros(()), Tracer):
+def outside_programs(owner: str, instead: str, *args: Any) -> None:
+    """Raise TypeError in a traced program, or for a traced argument; ``instead`` says what to use there."""
+    leaves: list[Any] = [jnp.zeros(())]
+    for arg in args:
+        with contextlib.suppress(TypeError, ValueError):  # of what is no pytree
+            leaves += jax.tree.leaves(arg)
+    if any(isinstance(leaf, Tracer) for leaf in leaves):
         raise TypeError(
-            f"{owner}: called inside jax.jit, grad or scan, but it compiles its own loop. Call it outside, {instead} "
-            "in a program of yours."
+            f"{owner}: called inside jax.jit, vmap, grad or scan, but it compiles its own loop. Call it outside"
+            f"{instead}."
         )
 
 
@@ -263,62 +266,6 @@ def tree(owner: str, name: str, value: PyTree) -> list[Any]:
             f"{owner}: {name} is not a pytree that JAX can flatten. The keys of a dict must have one type, such as "
             "strings."
         ) from error
-
-
-def parameters(owner: str, name: str, value: PyTree) -> list[Any]:
-    """Return the leaves of a position; raise TypeError for batch statistics and PRNG states of networks.
-
-    They are recognised by the type of their NNX variable or Equinox module, by the names of Flax Linen and Haiku in
-    their path, or by the dtype of PRNG keys; a parameter may be called "mean". ``name`` may end with the path of the
-    position.
-    """
-    leaves = tree(owner, name, value)
-    for path, node in jax.tree_util.tree_flatten_with_path(value, is_leaf=_is_state)[0]:
-        parts = [*name.split("."), *(jax.tree_util.keystr((key,), simple=True) for key in path)]
-        is_key = isinstance(node, jax.Array) and jnp.issubdtype(node.dtype, jax.dtypes.prng_key)
-        if is_key or _is_state(node) or any(_STATISTICS.search(part) for part in parts):
-            kind = "a PRNG key" if is_key else type(node).__name__ if _is_state(node) else "a batch statistic"
-            raise TypeError(f"{owner}: {'.'.join(parts)} is no parameter (but {kind}). {PARAMETERS_ONLY}")
-    return leaves
-
-
-_STATISTICS = re.compile("^batch_stats$|/~/(mean|var)_ema$")  # a collection of Flax Linen; modules of Haiku's BatchNorm
-_STATES = {"BatchStat", "RngState", "Cache", "Intermediate"}
-PARAMETERS_ONLY = (
-    "Sample the parameters only, and let the log likelihood take the rest: graph, params, rest = "
-    'nnx.split(model, nnx.Param, ...) in Flax NNX, variables["params"] in Flax Linen, the first result of init in '
-    "Haiku, the first one of equinox.nn.make_with_state in Equinox."
-)
-
-
-def _is_state(node: Any) -> bool:
-    if isinstance(node, eqx.nn.State | eqx.nn.StateIndex):  # without arrays in networks of make_with_state
-        return any(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(node))
-    return any(kind.__name__ in _STATES and kind.__module__.startswith("flax.") for kind in type(node).__mro__)
-
-
-def warn_if_tied(owner: str, name: str, value: PyTree) -> None:
-    """Warn if two leaves are one array, unless its entries are equal, as of zeros that were made only once."""
-    seen: dict[int, str] = {}
-    for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
-        here = jax.tree_util.keystr(path, simple=True, separator=".")
-        there = seen.setdefault(id(leaf), here)
-        if there != here and _varies(leaf):
-            warn(
-                f"{owner}: {there} and {here} of the {name} are one array, but two parameters, which have their own "
-                "values as soon as they move. To tie them, leave one out, as equinox.nn.Shared does; a copy of one "
-                "says that two are meant."
-            )
-            return
-
-
-def _varies(leaf: Any) -> bool:
-    is_known = isinstance(leaf, np.ndarray) or (isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer))
-    return (
-        is_known
-        and getattr(leaf, "is_fully_addressable", True)
-        and bool(np.any(np.asarray(leaf) != np.ravel(leaf)[:1]))
-    )
 
 
 def arrays(owner: str, name: str, value: PyTree) -> list[Any]:

@@ -103,7 +103,7 @@ class Posterior(eqx.Module):
         if values.ndim > 1:
             raise ValueError(
                 f"Posterior: log_likelihood must return one number for each example of the batch, shape (B,), found "
-                f"shape {values.shape}; sum over all axes but the first."
+                f"shape {values.shape}{_many_axes(values.shape)}."
             )
         for name, size in _first_axes(batch):
             if size != values.size:
@@ -172,6 +172,15 @@ class Posterior(eqx.Module):
 
         # the backward pass of a loop adds up the gradients of its passes
         return jnp.sum(jax.lax.map(jax.checkpoint(of_part), arrays)), max(sizes.values())
+
+
+def _many_axes(shape: tuple[int, ...]) -> str:
+    if len(shape) == 2 and shape[0] == shape[1] > 1:
+        return (
+            ". If B is that number, arrays of shapes (B, 1) and (B,) were combined to (B, B), such as outputs and "
+            "targets: give both the same shape. If not, sum over all axes but the first"
+        )
+    return "; sum over all axes but the first"
 
 
 def _in_dtype(log_likelihood: Callable[[Position, PyTree], Array], dtype: Any) -> Callable[[Position, PyTree], Array]:

@@ -80,3 +80,22 @@ def test_lists_of_numbers_are_named_as_data(data):
 def test_numbers_of_numpy_are_printed_as_numbers(value, text):
     """Catches `np.int64(0)` in messages."""
     assert described(value) == text
+
+
+DONATED = {
+    "sample": lambda w: gx.sample(jax.random.key(0), gx.hmc(density, step_size=0.1), w, num_samples=1),
+    "GaussianOver": gx.vi.GaussianOver,
+    "vi.fit": lambda w: gx.vi.fit(jax.random.key(0), w, density, jnp.ones(3), num_steps=1, log_prior=density),
+    "adapt": lambda w: gx.nn.adapt(w, rank=1, key=jax.random.key(0)),
+    "last_layer_laplace": lambda w: gx.nn.last_layer_laplace(w, density, jnp.ones(3), where=lambda w: w["w"]),
+}
+
+
+@pytest.mark.parametrize("name", DONATED)
+def test_arrays_that_a_training_step_was_given_are_named(name):
+    """Catches JAX's error without a name, and adapters of weights that are gone."""
+    weights = {"w": jnp.ones((3, 3)), "b": jnp.zeros(3)}
+    moved = jax.jit(lambda w: jax.tree.map(lambda x: x + 1, w), donate_argnums=0)(weights)
+    with pytest.raises(ValueError, match=rf"{name}: (position|network)\.b has been deleted, .*donate_argnums"):
+        DONATED[name](weights)
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(moved))

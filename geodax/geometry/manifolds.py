@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks, _tree
+from geodax import _checks, _parameters, _tree
 from geodax._random import standard_normal
 from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
 
@@ -235,7 +235,7 @@ class Euclidean(AbstractManifold):
         return sum(leaf.size * (2 if jnp.iscomplexobj(leaf) else 1) for leaf in jax.tree.leaves(x))
 
     def validate(self, x: Position, name: str) -> None:
-        if not _checks.parameters("Euclidean()", name, x):
+        if not _parameters.leaves("Euclidean()", name, x):
             raise ValueError(f"{name}: Euclidean() expects at least one array, found none.")
         for part, leaf in _tree.named_leaves(x, ""):
             require_inexact(leaf, f"{name}.{part}" if part else name)
@@ -310,7 +310,7 @@ def require_inexact(leaf: Any, name: str) -> None:
         raise TypeError(
             f"{name}: expected a floating-point array, found {found}. Leave out of the position what is not sampled, "
             "by equinox.filter(position, equinox.is_inexact_array); convert an integer parameter by "
-            f"jnp.asarray(..., float). Counters are states of Flax and Haiku networks. {_checks.PARAMETERS_ONLY}"
+            f"jnp.asarray(..., float). Counters are states of Flax and Haiku networks. {_parameters.PARAMETERS_ONLY}"
         )
     _require_plain(leaf, name)
 

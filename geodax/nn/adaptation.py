@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from geodax import _checks
+from geodax import _checks, _parameters
 from geodax._types import PRNGKey, PyTree
 from geodax.data.errors import listed, nearest
 from geodax.nn.adapters import ADAPTERS, AdaptedLinear, is_dense, weight_of, with_weight
@@ -146,6 +146,7 @@ def adapt(
         raise TypeError(
             f"{_OWNER}: the frozen weights are constants, found traced arrays; call it outside jit and vmap."
         )
+    _parameters.undeleted(_OWNER, "network", network)
     named = nodes_of(network)[0]
     dense = {name: node for name, node in named if _is_matrix(node)}
     if not dense:

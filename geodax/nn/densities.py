@@ -14,7 +14,7 @@ distribution                          density of an entry or of the whole array
 The horseshoe is in :mod:`geodax.nn.horseshoe`. A scale is a number, a function of the array's shape, or ``"fan_in"``:
 :math:`\sqrt{2 / \text{fan-in}}` for weights and 1 for biases (He et al. 2015; Fortuin et al. 2022), where the fan-in of
 a weight o x i is i and that of a kernel o x i x h x w is ihw. This is Equinox's order of axes. For a weight i x o, as
-in Flax and Haiku, ``"fan_in"`` would use the fan-out; pass a function instead:
+in Haiku, ``"fan_in"`` would use the fan-out; pass a function instead:
 ``Gaussian(lambda shape: (2 / shape[0]) ** 0.5)``.
 
 For half-precision arrays densities are computed in single precision, where sums do not overflow, and samples are drawn
@@ -22,7 +22,7 @@ in single precision and rounded: variates generated in half precision have few d
 
 A distribution on its own sees only a shape, and treats vectors, and arrays of at least three axes whose axes but the
 first have length 1, as biases. Under :class:`~geodax.nn.priors.Priors` the names ``bias`` and ``weight`` take
-precedence.
+precedence, and a ``kernel`` is i x o or h x w x i x o, as in Flax.
 
 Sources:
     Fortuin, Garriga-Alonso, Ober, Wenzel, Rätsch, Turner, van der Wilk and Aitchison (2022), Bayesian neural network

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks, _tree
+from geodax import _checks, _parameters, _tree
 from geodax._types import Array, PyTree
 from geodax._wording import LABELS
 from geodax.data.errors import listed
@@ -72,6 +72,7 @@ def last_layer_laplace(
             happen away from a mode if the Hessian of the likelihood is not a Gauss-Newton matrix.
     """
     batch_size = _checks.whole("last_layer_laplace", "batch_size", batch_size)
+    _require_values("last_layer_laplace", network, data)
     network, rebuilt = _as_dict(network)
     over = GaussianOver(where(network), "full", prior_variance=prior_variance)
     mean: Any = over.family.location
@@ -168,6 +169,7 @@ def laplace_posterior(
     """
     _checks.chosen(_POSTERIOR, "structure", structure, ("kronecker", "diagonal", "full"))
     batch_size = _checks.whole(_POSTERIOR, "batch_size", batch_size)
+    _require_values(_POSTERIOR, network, data)
     if not isinstance(likelihood, CategoricalLikelihood | GaussianLikelihood) or likelihood.apply is not apply_network:
         raise TypeError(
             f"{_POSTERIOR}: expected nn.CategoricalLikelihood() or nn.GaussianLikelihood(...) without apply=, found "
@@ -175,7 +177,7 @@ def laplace_posterior(
         )
     require_no_batches(_POSTERIOR, data)
     data = jax.tree.map(jnp.asarray, data)
-    _checks.warn_if_tied(_POSTERIOR, "network", network)
+    _parameters.warn_if_tied(_POSTERIOR, "network", network)
     taps, size = Taps(_POSTERIOR, network, where), _num_examples(_POSTERIOR, data)
     if where is None:
         _warn_of_others(network, taps.places)
@@ -249,6 +251,11 @@ def _warn_of_others(network: PyTree, places: tuple[int, ...]) -> None:
             f"{sizes[0]:,} of {sizes[1]:,} parameters, keep their trained values. Select the layers with where= if "
             "that is meant, or use gx.vi.noisy_kfac for all arrays."
         )
+
+
+def _require_values(owner: str, network: PyTree, data: PyTree) -> None:
+    _checks.outside_programs(owner, "", network, data)
+    _parameters.undeleted(owner, "network", network)
 
 
 def _require_finite(owner: str, total: Array) -> None:

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks, _tree
+from geodax import _checks, _parameters, _tree
 from geodax._normal import Normal
 from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.nn.densities import python_number
@@ -42,12 +42,11 @@ Apply = Callable[[Position, PyTree], Array]
 
 
 def outputs_of(apply: Apply, position: Position, x: PyTree) -> Array:
-    """Return ``apply(position, x)``, in at least single precision; Flax errors about changed state say what to do."""
+    """Return ``apply(position, x)``, in at least single precision; errors of training mode say what to do."""
     try:
         return _tree.widened(apply(position, x))
     except Exception as error:
-        if type(error).__name__ == "TraceContextError":  # of Flax, which need not be installed
-            error.add_note("The network changes its state when it is applied; call model.eval() before nnx.split.")
+        _parameters.note_if_in_training(error)
         raise
 
 

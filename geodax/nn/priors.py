@@ -80,9 +80,9 @@ class Priors(eqx.Module):
     """Independent priors of the arrays of a network; as a function of a position, their log density.
 
     With ``scale="fan_in"`` the role of an array depends on its name: ``bias`` is a bias and ``weight`` a weight,
-    whatever their shapes; the arrays of Equinox's ``LayerNorm`` and ``RMSNorm`` have scale 1. An array of another name
-    is a bias if it has one axis, or at least three of which only the first is longer than 1; so is a ``weight`` of one
-    axis.
+    whatever their shapes; a ``kernel`` is one of Flax, with the outputs in its last axis; the arrays of Equinox's
+    ``LayerNorm`` and ``RMSNorm`` have scale 1. An array of another name is a bias if it has one axis, or at least three
+    of which only the first is longer than 1; so is a ``weight`` of one axis.
 
     In a stack of layers, as created by ``equinox.filter_vmap``, the additional leading axes do not count, and the
     density is that of all layers together; ``jax.vmap(priors)(networks)`` gives one density per network. Distributions
@@ -311,6 +311,8 @@ def _by_name(prior: Prior, path: str, shape: tuple[int, ...], *, is_norm: bool, 
     elif stacked or (name == "weight" and len(shape) > 1):
         inner = shape[stacked:]
         named = fan_in_scale(inner) if len(inner) > 1 else 1.0
+    elif name == "kernel" and len(shape) > 1:
+        named = fan_in_scale((shape[-1], *shape[:-1]))
     else:
         named = resolve_scale(scale, shape, "Priors")
     changed: Any = prior

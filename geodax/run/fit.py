@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from geodax import _checks
+from geodax import _checks, _parameters
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.data.minibatches import batches, require_no_batches
+from geodax.posterior import Posterior
 from geodax.run import hosts, sharding
 from geodax.run.driver import Checkpoints, Run, drive
 from geodax.run.failures import from_the_start, is_defined, of_large_numbers, suspected
@@ -28,15 +29,17 @@ from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first
 from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
 from geodax.run.programs import compiled
 from geodax.run.progress import Reporter, reporting
+from geodax.run.separate_examples import warn_if_examples_mix
 from geodax.run.signals import stop_signals
 from geodax.run.split import Split, mesh_of, split_of
 from geodax.sgmcmc.schedules import as_schedule
 from geodax.vi.elbo import VariationalAlgorithm, ascent, elbo
-from geodax.vi.modules import has_posterior
+from geodax.vi.modules import draw, has_posterior
 from geodax.vi.optimizers import Optimizer, adam
 
 _NUM_WINDOWS = 100
 _LEARNING_RATE = 1e-3
+_MOST_LOG_DENSITY = 100.0  # of a number, where the smallest positive one in single precision is e^-103
 
 
 class Fit(NamedTuple):
@@ -139,7 +142,9 @@ def fit(
         SamplingInterrupted: After SIGINT or SIGTERM. The last two and NonFiniteError carry the fit so far in
             ``error.fit``.
     """
-    _checks.outside_programs("vi.fit", "or use init and step of gx.vi.ascent")
+    instead = ", or use init and step of gx.vi.ascent in a program of yours"
+    _checks.outside_programs("vi.fit", instead, key, network, data)
+    _parameters.undeleted("vi.fit", "network", network)
     num_steps = _checks.whole("vi.fit", "num_steps", num_steps)
     window, patience = (
         value if value is None else _checks.whole("vi.fit", name, value)
@@ -185,6 +190,8 @@ def fit(
     if split is not None:
         network = eqx.combine(split.placed(eqx.filter(network, eqx.is_inexact_array)), network)
     state = algorithm.init(network)
+    if split is None and not hosts.is_several():
+        _warn_if_examples_mix(algorithm.network(state), log_likelihood, feed)
 
     def carry_at(network: PyTree, state: Any) -> Carry:
         return first_carry(network, state, -(-num_steps // window), validation is not None)
@@ -266,7 +273,20 @@ def fit(
                 run, load, feed.longest, advancing, closing, keys, held_out, window, patience, fit_at, cause
             )
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
-    return fit_at(run.carry, run.iteration, run.iteration < num_steps)
+    fitted = fit_at(run.carry, run.iteration, run.iteration < num_steps)
+    _warn_if_likely_a_loss(fitted.history, feed)
+    return fitted
+
+
+def _warn_if_likely_a_loss(history: History, feed: Feed) -> None:
+    """Warn of likelihoods that no data in single precision can have."""
+    numbers = sum(leaf.size / leaf.shape[0] for leaf in jax.tree.leaves(feed.examples) if leaf.ndim)
+    last = history.log_likelihood[-1:] / feed.num_data
+    if last.size and last[0] > _MOST_LOG_DENSITY * numbers:
+        _checks.warn(
+            f"vi.fit: the log likelihood is {last[0]:.3g} an example, more than densities of {numbers:g} numbers can "
+            "be. A usual cause is a loss in place of a log likelihood, which has the other sign."
+        )
 
 
 def _optimizer(optimizer: Optimizer | None, learning_rate: Any) -> Optimizer:
@@ -279,6 +299,16 @@ def _optimizer(optimizer: Optimizer | None, learning_rate: Any) -> Optimizer:
             f"{_checks.described(learning_rate)}. Leave one of the two out: optimizer=optax.adamw(1e-3)."
         )
     return optimizer
+
+
+def _warn_if_examples_mix(network: PyTree, log_likelihood: Callable[[Any, PyTree], Array], feed: Feed) -> None:
+    parts, rest = eqx.partition(network, eqx.is_inexact_array)
+
+    def of_draw(parts: PyTree, batch: PyTree) -> Array:
+        return log_likelihood(draw(eqx.combine(parts, rest), jax.random.key(0)), batch)
+
+    checked = Posterior(log_prior=lambda _: 0.0, log_likelihood=of_draw, num_data=feed.num_data)
+    warn_if_examples_mix("vi.fit", checked.likelihoods, feed.num_data, feed, parts)
 
 
 def _placement(

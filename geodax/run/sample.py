@@ -142,7 +142,8 @@ def sample(
             ``progress`` raise during a run are also passed on with ``error.draws``, after a checkpoint.
     """
     keep_on_disk()
-    _checks.outside_programs("sample", "with num_chains for several chains, or use algorithm.init and algorithm.step")
+    instead = ", with num_chains for several chains, or use algorithm.init and algorithm.step in a program of yours"
+    _checks.outside_programs("sample", instead, rng_key, position, batches, logdensity_args)
     num_samples, num_warmup, num_chains, thinning = _counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
     chain_method = chain_method_of(chain_method, algorithm, num_chains)
@@ -170,9 +171,12 @@ def sample(
     with starts.suggesting_stacked(start, stacked, num_chains):
         states = starts.starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
     starts.check_states(states, split)
-    if feed is not None and split is None and not hosts.is_several():
-        warn_if_examples_mix(algorithm, batches, feed, positions)
-    adapted = description_of(algorithm).adapted
+    described = description_of(algorithm)
+    if feed is not None and described.log_likelihood is not None and split is None and not hosts.is_several():
+        first = jax.tree.map(lambda x: np.asarray(x)[0], positions)  # a slice would be compiled
+        num_data = getattr(algorithm, "num_data", 0)
+        warn_if_examples_mix(described.owner, described.log_likelihood, num_data, feed, first)
+    adapted = described.adapted
     if warm_start is not None:
         begin = adapt(1).begin if adapted and adapt is not None else None  # after it states have all tuned fields
         states = with_adapted(states if begin is None else begin(states), adapted, warm_start)

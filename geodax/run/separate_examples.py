@@ -1,5 +1,6 @@
 """A warning where the log likelihood of an example depends on the other examples of its batch."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -7,33 +8,32 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks, _tree
-from geodax._types import Array, Position, PyTree
+from geodax._types import Array, PyTree
 from geodax.data.minibatches import Batches
-from geodax.run.advance import Sampler, description_of
 from geodax.run.feeding import Feed
 from geodax.run.programs import compiled
 
 _CHANGE = 1e-3  # relative, beyond rounding
 
 
-def warn_if_examples_mix(algorithm: Sampler, batches: Any, feed: Feed, positions: Position) -> None:
-    """Compare the likelihoods of half a batch beside two different other halves, at the first of the initial positions.
+def warn_if_examples_mix(
+    owner: str, log_likelihood: Callable[[Any, PyTree], Array], num_data: int, feed: Feed, position: PyTree
+) -> None:
+    """Compare the likelihoods of half a batch beside two different other halves, at a position.
 
     A batch of all data is not looked at: there the sum is a likelihood of the data whatever its terms are.
     """
-    log_likelihood, size = description_of(algorithm).log_likelihood, feed.batch_size
-    if log_likelihood is None or not 2 <= size < getattr(algorithm, "num_data", 0):
+    size = feed.batch_size
+    if not 2 <= size < num_data:
         return
-    position, half = jax.tree.map(lambda x: np.asarray(x)[0], positions), size // 2  # a slice would be compiled
-    if isinstance(batches, Batches):
-        source: PyTree = batches
-        others = np.arange(batches.num_data - size + half, batches.num_data)
+    source, half = feed.examples if feed.longest is not None else feed.load(0, 0), size // 2
+    if isinstance(source, Batches):
+        others = np.arange(source.num_data - size + half, source.num_data)
     else:
-        source = feed.examples
         others = np.arange(size - half) % half
     rows = np.stack([np.arange(size), np.concatenate([np.arange(half), others])])
 
-    def likelihoods(position: Position, source: PyTree, rows: Array) -> Array:
+    def likelihoods(position: PyTree, source: PyTree, rows: Array) -> Array:
         def of_rows(rows: Array) -> Array:
             if isinstance(source, Batches):
                 batch = source.gather(jax.random.key(0), jnp.int32(0), rows)
@@ -50,7 +50,7 @@ def warn_if_examples_mix(algorithm: Sampler, batches: Any, feed: Feed, positions
     if change.any():
         place = int(np.argmax(change))
         _checks.warn(
-            f"{description_of(algorithm).owner}: the log likelihood of an example depends on the others of its batch: "
+            f"{owner}: the log likelihood of an example depends on the others of its batch: "
             f"that of example {place} is {one[place]:.4g}, and {other[place]:.4g} beside others. Batches then have no "
             "common posterior. Usual causes: statistics of the batch, as in batch normalisation that is not frozen, "
             "and arrays of shapes (B,) and (B, 1) that are combined to (B, B)."

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from geodax import _checks, _tree
+from geodax import _checks, _parameters, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm
 from geodax._wording import in_python
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
@@ -229,7 +229,7 @@ def starting_states(
     ``bound`` maps arguments of the log density to the sampler.
     """
     pinned = (lambda states: states) if split is None else (lambda states: split.pinned(states, CHAIN_AXIS))
-    if isinstance(algorithm, SamplingAlgorithm) or "rng_key" not in _parameters(algorithm.init):
+    if isinstance(algorithm, SamplingAlgorithm) or "rng_key" not in _signature(algorithm.init):
 
         def init(args: PyTree, positions: Position) -> Any:
             return pinned(jax.vmap(bound(args).init)(positions))
@@ -248,7 +248,7 @@ def check_step(algorithm: Sampler, has_batches: bool) -> None:
     """Raise TypeError unless a step has the arguments key, state and, if there are batches, batch."""
     needed = [
         name
-        for name, parameter in _parameters(algorithm.step).items()
+        for name, parameter in _signature(algorithm.step).items()
         if parameter.default is parameter.empty
         and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
@@ -262,7 +262,7 @@ def check_step(algorithm: Sampler, has_batches: bool) -> None:
         )
 
 
-def _parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
+def _signature(function: Callable) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):  # a built-in without a signature
@@ -334,8 +334,8 @@ def _is_wrapped(position: Any) -> bool:
 
 
 def _as_arrays(position: Position) -> Position:
-    _checks.parameters("sample", "position", position)
-    _checks.warn_if_tied("sample", "position", position)
+    _parameters.leaves("sample", "position", position)
+    _parameters.warn_if_tied("sample", "position", position)
 
     def convert(leaf: Any) -> jax.Array:
         if np.ma.is_masked(leaf):

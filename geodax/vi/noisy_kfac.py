@@ -38,7 +38,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _checks, _tree
+from geodax import _checks, _parameters, _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar, Schedule
 from geodax.data.parts import DATA_AXIS, Part, gathered_again, over_rows, own_examples, whole
 from geodax.vi.dense import extended, layers_at, matrix_of, output_zeros, places_of, replaced, require_one_call
@@ -150,8 +150,8 @@ def noisy_kfac(
     initial = _checks.number(_OWNER, "initial_curvature", initial_curvature, above=0.0)
     refresh_every = _checks.whole(_OWNER, "refresh_every", refresh_every)
     require_same = same_positions(_OWNER, network)
-    _checks.parameters(_OWNER, "network", network)
-    _checks.warn_if_tied(_OWNER, "network", network)
+    _parameters.leaves(_OWNER, "network", network)
+    _parameters.warn_if_tied(_OWNER, "network", network)
     places, is_rest, units, variances = _layout(network, where, points, prior_variance, priors)
     mesh = mesh_of(network)
     rates, optimizer = schedule_of(learning_rate), adam(schedule_of(point_rate))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks, _tree
+from geodax import _checks, _parameters, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.vi.families import AbstractFamily, DiagonalGaussian, gaussian, normal
 from geodax.vi.modules import AbstractWhole, has_posterior
@@ -167,8 +167,8 @@ class GaussianOver(AbstractWhole):
         rank: int | None = None,
     ):
         """See the class."""
-        _checks.parameters("GaussianOver", "position", position)
-        _checks.warn_if_tied("GaussianOver", "position", position)
+        _parameters.leaves("GaussianOver", "position", position)
+        _parameters.warn_if_tied("GaussianOver", "position", position)
         require_free("GaussianOver", position)
         given = prior_variance if isinstance(prior_variance, tuple) else (prior_variance,)
         checked = tuple(_checks.number("GaussianOver", "prior_variance", value, above=0.0) for value in given)

@@ -266,3 +266,12 @@ def test_statistics_of_equinox_are_no_parameters(key):
     assert vi.GaussianOver(eqx.filter(whole, eqx.is_inexact_array)).family.location.shape == (8,)
     with pytest.raises(TypeError, match=r"position\.state is no parameter"):
         vi.GaussianOver({"norm": eqx.filter(whole, eqx.is_inexact_array), "state": state})
+
+
+def test_a_network_in_training_mode_is_named(data, key):
+    """Catches Equinox's error, which asks for a key, without the way out."""
+    network = Ordinary(nn.MLP(4, 3, widths=(5,), dtype=jnp.float64, key=key).layers)
+    for call in (lambda: LIKELIHOOD(network, data), lambda: nn.laplace_posterior(network, LIKELIHOOD, data)):
+        with pytest.raises(RuntimeError, match="Dropout requires a key") as found:
+            call()
+        assert any("equinox.nn.inference_mode" in note for note in found.value.__notes__)

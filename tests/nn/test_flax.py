@@ -105,6 +105,20 @@ def test_rules_find_variables_of_nnx_and_parameters_of_linen(model, key):
     np.testing.assert_allclose(by_rule(linear), expected, rtol=1e-6)
 
 
+def test_the_last_axis_of_a_kernel_are_its_outputs(key):
+    """Catches the fan-out of Flax's kernels in place of their fan-in, under the default priors."""
+    kernels = {"dense": (64, 10), "conv": (3, 3, 4, 6), "pointwise": (1, 1, 1, 8), "to_one": (50, 1)}
+    params = {name: {"kernel": jnp.zeros(shape), "bias": jnp.zeros(shape[-1:])} for name, shape in kernels.items()}
+    scales = {path: law.scale for path, _, law in gx.nn.Priors().describe(params)}
+    fan_in = {"dense": 64, "conv": 36, "pointwise": 1, "to_one": 50}
+    assert scales == pytest.approx(
+        {f"{name}.kernel": (2 / size) ** 0.5 for name, size in fan_in.items()}
+        | {f"{name}.bias": 1.0 for name in fan_in}
+    )
+    drawn = gx.nn.Priors().sample(key, params)["dense"]["kernel"]
+    assert np.std(drawn) == pytest.approx((2 / 64) ** 0.5, rel=0.15)
+
+
 def test_a_bias_of_nnx_with_several_axes_is_a_bias(key):
     """Catches a role read from ``value`` instead of the name of the variable: the scale would be that of a weight."""
     nnx = pytest.importorskip("flax.nnx", reason="needs Flax: pip install flax")

@@ -107,12 +107,50 @@ def test_nothing_is_said_of_separate_examples_or_whole_data(rows):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("method", ["normal", "ivon", "stream"])
+def test_fits_name_examples_that_depend_on_others(rows, method):
+    """Catches a check of samplers only, and one of whole data or with other random numbers in each batch."""
+    start = Line(jax.random.key(0))
+
+    def fitted(log_likelihood, size):
+        network, options = gx.vi.GaussianOver(start), {"batch_size": size}
+        data = rows
+        if method == "ivon":
+            network = start
+            options["algorithm"] = gx.vi.ivon(start, log_likelihood, 0.1, num_data=90)
+        if method == "stream":
+            data, options = gx.data.stream(lambda first: (tuple(a[:size] for a in rows) for _ in range(9))), {}
+        options["num_data"] = 90
+        gx.vi.fit(jax.random.key(1), network, log_likelihood, data, num_steps=2, progress=False, **options)
+
+    for log_likelihood in (normalised, crossed, centred_targets):
+        with pytest.warns(UserWarning, match=r"vi\.fit: the log likelihood of an example " + MIXED):
+            fitted(log_likelihood, 20)
+    with no_warnings():
+        fitted(each, 20)
+        fitted(crossed, 90)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["mean-field", "whvi", "mc-dropout"])
+def test_layers_that_draw_for_each_example_do_not_mix_them(rows, kind):
+    network = gx.nn.MLP(3, "scalar", widths=(4,), key=jax.random.key(0))
+    layers = gx.nn.variational(network, kind, key=jax.random.key(1))
+    with no_warnings():
+        gx.vi.fit(
+            jax.random.key(2), layers, gx.nn.GaussianLikelihood(1.0), rows, num_steps=2, batch_size=20, progress=False
+        )
+
+
+@pytest.mark.thorough
 def test_a_likelihood_that_is_summed_is_an_error_that_says_so(rows):
     batches = gx.data.batches(rows, batch_size=20)
     with pytest.raises(ValueError, match="Leave out the sum or mean over the batch"):
         sampled(posterior_of(lambda w, batch: each(w, batch).sum()), batches)
     with pytest.raises(ValueError, match="sum over all axes but the first"):
         sampled(posterior_of(lambda w, batch: normalised(w, batch)[:, None]), batches)
+    with pytest.raises(ValueError, match=r"shapes \(B, 1\) and \(B,\) were combined to \(B, B\)"):
+        sampled(posterior_of(lambda w, batch: -((batch[1][:, None] - (batch[0] @ w.slopes)[None]) ** 2)), batches)
 
 
 class Loader:
@@ -174,5 +212,38 @@ def test_sampling_within_a_program_is_refused(rows):
         )
         return found["posterior"]["x"].values.mean()
 
-    with pytest.raises(TypeError, match=r"called inside jax\.jit, grad or scan, .* algorithm\.step"):
+    with pytest.raises(TypeError, match=r"called inside jax\.jit, vmap, grad or scan, .* algorithm\.step"):
         jax.jit(mean)(1.0)
+
+
+def test_vmap_around_a_run_is_refused(rows):
+    """Catches tracers that are found only in a jitted program: under vmap alone errors were those of JAX."""
+    posterior = posterior_of(each)
+    batches = gx.data.batches(rows, batch_size=20)
+
+    def sampled_with(key, slopes):
+        algorithm = gx.sghmc(posterior, step_size=1e-3)
+        return gx.sample(key, algorithm, slopes, num_samples=2, batches=batches, progress=False)
+
+    starts = jnp.zeros((2, 3), jnp.float32)
+    for axes in ((0, None), (None, 0)):
+        key = jax.random.key(0) if axes[0] is None else jax.random.split(jax.random.key(0))
+        start = starts[0] if axes[1] is None else starts
+        with pytest.raises(TypeError, match=r"sample: called inside jax\.jit, vmap, .* num_chains"):
+            jax.vmap(sampled_with, axes)(key, start)
+    over = gx.vi.GaussianOver(starts[0])
+    with pytest.raises(TypeError, match=r"vi\.fit: called inside jax\.jit, vmap, .* gx\.vi\.ascent"):
+        jax.vmap(lambda key: gx.vi.fit(key, over, each, rows, num_steps=2, progress=False).history.elbo)(
+            jax.random.split(jax.random.key(1))
+        )
+    network = gx.nn.MLP(3, "scalar", widths=(4,), key=jax.random.key(2))
+    likelihood = gx.nn.GaussianLikelihood(1.0)
+    for name, approximated in (
+        ("laplace_posterior", lambda network: gx.nn.laplace_posterior(network, likelihood, rows)),
+        (
+            "last_layer_laplace",
+            lambda network: gx.nn.last_layer_laplace(network, likelihood, rows, where=lambda net: net.layers[-1]),
+        ),
+    ):
+        with pytest.raises(TypeError, match=f"{name}: called inside"):
+            eqx.filter_jit(approximated)(network)

@@ -489,7 +489,7 @@ def test_fit_says_what_is_wrong(regression, key):
     ):
         with pytest.raises(ValueError, match=words):
             vi.fit(jax.random.key(0), start, log_likelihood, data, **options, **SILENT)
-    with pytest.raises(TypeError, match=r"vi\.fit: called inside jax\.jit, grad or scan.* gx\.vi\.ascent"):
+    with pytest.raises(TypeError, match=r"vi\.fit: called inside jax\.jit, vmap, grad or scan.* gx\.vi\.ascent"):
         jax.jit(lambda k: vi.fit(k, start, log_likelihood, data, num_steps=3, **SILENT).history.elbo)(jax.random.key(0))
 
 

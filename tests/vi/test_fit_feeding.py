@@ -175,3 +175,17 @@ def test_what_does_not_fit_is_said(tmp_path):
             checkpoint=tmp_path,
             **SETTINGS,
         )
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_loss_in_place_of_a_log_likelihood_is_named(sign, recwarn):
+    """Catches silence where a bound has no maximum; log densities of far targets, large or small, are none."""
+    data = (X, 1e-20 * Y if sign > 0 else Y)
+
+    def signed(weights, batch):
+        x, y = batch
+        return sign * nn.GaussianLikelihood(1e-20 if sign > 0 else 1e-6, lambda w, x: 1e-20 * (x @ w))(weights, (x, y))
+
+    vi.fit(jax.random.key(3), START, signed, data, **SETTINGS)
+    named = [str(found.message) for found in recwarn if "a loss in place of a log likelihood" in str(found.message)]
+    assert len(named) == (sign < 0)
