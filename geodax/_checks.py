@@ -102,7 +102,9 @@ def number(
         found = math.inf
     if not (math.isfinite(found) and least <= found <= most and above < found < below):
         if above == 0 and (least, most, below) == (-math.inf, math.inf, math.inf):
-            raise ValueError(f"{owner}: {argument(name)} must be positive and finite, found {described(value)}.")
+            raise ValueError(
+                f"{owner}: {argument(name)} must be a positive number and finite, found {described(value)}."
+            )
         words = [f"at least {least:g}"] * (least > -math.inf) + [f"above {above:g}"] * (above > -math.inf)
         words += [f"at most {most:g}"] * (most < math.inf) + [f"below {below:g}"] * (below < math.inf)
         raise ValueError(

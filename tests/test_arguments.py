@@ -64,7 +64,7 @@ def test_step_sizes_of_numpy_are_those_of_python(sampler, unchecked):
         found = dict(sampler(density, step_size=kind(0.25)).description.settings)["step_size"]
         assert (type(found), found) == (float, 0.25)
     for wrong, error in ((0.0, ValueError), (np.inf, ValueError), (True, TypeError), ("0.1", TypeError)):
-        with pytest.raises(error, match=f"{sampler.__name__}: step_size must be (a number|positive)"):
+        with pytest.raises(error, match=f"{sampler.__name__}: step_size must be a (positive )?number"):
             sampler(density, step_size=wrong)
 
 
