@@ -12,6 +12,7 @@ import operator
 import sys
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
+from numbers import Real
 from typing import Any
 
 import jax
@@ -88,9 +89,11 @@ def number(
     The value may be an array with one entry and no axis. Raises TypeError if it is not a number.
     """
     untraced(owner, name, value)
-    is_number = isinstance(value, int | float | np.number | np.ndarray | jax.Array) and not isinstance(value, bool)
-    if is_number and (getattr(value, "shape", ()) != () or np.asarray(value).dtype.kind not in "iufO"):
-        is_number = False
+    if isinstance(value, np.generic | np.ndarray | jax.Array):
+        kinds = jnp.integer, jnp.floating
+        is_number = value.shape == () and any(jnp.issubdtype(value.dtype, kind) for kind in kinds)
+    else:
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number:
         raise TypeError(f"{owner}: {argument(name)} must be a number, found {described(value)}.")
     try:

@@ -1,5 +1,7 @@
 """Numbers of NumPy and JAX are taken wherever one of Python is, and what is no number is named."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,13 +58,13 @@ def test_what_is_no_whole_number_is_named(name, wrong, unchecked):
         WHOLE[name](lambda number: wrong)
 
 
-@pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
+@pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts, gx.sgrld, gx.sghmc, gx.sgnht])
 def test_step_sizes_of_numpy_are_those_of_python(sampler, unchecked):
-    for kind in (np.float32, np.array, jnp.asarray):
+    for kind in (np.float32, np.array, jnp.asarray, jnp.bfloat16, Fraction):
         found = dict(sampler(density, step_size=kind(0.25)).description.settings)["step_size"]
         assert (type(found), found) == (float, 0.25)
     for wrong, error in ((0.0, ValueError), (np.inf, ValueError), (True, TypeError), ("0.1", TypeError)):
-        with pytest.raises(error, match=f"{sampler.__name__}: step_size must be a"):
+        with pytest.raises(error, match=f"{sampler.__name__}: step_size must be a (positive )?number"):
             sampler(density, step_size=wrong)
 
 

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 
 from geodax._precision import configured_precision
 from geodax._types import Array, PRNGKey, PyTree
@@ -246,6 +247,19 @@ def axes_of(spec: PartitionSpec) -> list[tuple[str, ...]]:
 def own_examples(batch: PyTree) -> PyTree:
     """Return the arrays of a batch, or of this device's part of it."""
     return batch.batch if isinstance(batch, Part) else batch
+
+
+def one_by_one(rows: PyTree) -> tuple[PyTree, PyTree]:
+    """Return examples as batches of one along a leading axis, and the axes over which ``vmap`` maps them."""
+    single = jax.tree.map(lambda leaf: leaf[:, None] if jnp.ndim(leaf) else leaf, rows)
+    return single, jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, rows)
+
+
+def automatic_axes() -> tuple[str, ...]:
+    """Return the names of the mesh's axes over which XLA divides arrays by itself."""
+    mesh = jax.sharding.get_abstract_mesh()
+    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return tuple(name for name, kind in kinds if kind == AxisType.Auto and mesh.shape[name] > 1)
 
 
 def draw_part(batches: Batches, key: PRNGKey, index: Array, axis: str) -> PyTree:

@@ -22,7 +22,7 @@ from geodax._types import Array, PRNGKey, PyTree
 from geodax.sgmcmc.metrics import AbstractMetric
 from geodax.sgmcmc.metrics.base import require_real
 from geodax.sgmcmc.precision import scalar_dtype, scaled
-from geodax.sgmcmc.schedules import as_number, as_schedule
+from geodax.sgmcmc.schedules import as_schedule
 from geodax.vi.positions import require_free
 
 
@@ -93,7 +93,7 @@ def langevin(
     is_given = not _is_traced_number(metric_warmup)
     num_waiting = _checks.whole("langevin", "metric_warmup", metric_warmup, least=0) if is_given else metric_warmup
     tau = _number("temperature", temperature, least=0.0)
-    count_data = _number("num_data", num_data)
+    count_data = _number("num_data", num_data, above=0.0)
 
     def init(params: PyTree) -> LangevinState:
         require_real("langevin", params)
@@ -126,8 +126,8 @@ def langevin(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _number(name: str, value: Any, *, least: float | None = None) -> Any:
-    return value if _is_traced_number(value) else as_number("langevin", name, value, least=least)
+def _number(name: str, value: Any, **bounds: float) -> Any:
+    return value if _is_traced_number(value) else _checks.number("langevin", name, value, **bounds)
 
 
 def _is_traced_number(value: Any) -> bool:

@@ -97,16 +97,10 @@ def trajectory_sampler(
     is_adapted = num_integration_steps is None and step_size is None
     if num_integration_steps is not None:
         num_integration_steps = _checks.whole(name, "num_integration_steps", num_integration_steps)
-    if step_size is not None:
-        step_size = _checks.number(name, "step_size", step_size, above=0.0)
     settings = {
-        "sampler": name,
-        "step_size": step_size,
         "num_integration_steps": num_integration_steps,
         "length_jitter": length_jitter,
         "step_size_jitter": step_size_jitter,
-        "mass_matrix": mass_matrix,
-        "target_acceptance_rate": target_acceptance_rate,
     }
     num_steps = _UNTUNED_STEPS if num_integration_steps is None else num_integration_steps
     length_jitter = _checks.number(name, "length_jitter", length_jitter, least=0.0, most=1.0)

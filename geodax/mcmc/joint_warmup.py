@@ -39,7 +39,6 @@ from geodax.mcmc.mass_matrix import (
     euclidean_leaves,
     log_growth,
     no_rows,
-    room_for,
     row_of,
     rows_to_keep,
     with_rows,
@@ -141,11 +140,9 @@ def joint_adaptation(
         first = jax.tree.map(lambda x: x[0], states)
         length = _first_search(first.length) if isinstance(first.length, AdaptedLength) else ()
         acceptance = jnp.ones_like(states.logdensity)
-        room = room_for(first.correlation, int(is_slow.sum()) * len(acceptance))
-        rows = no_rows(room, first.correlation)
-        return JointWarmup(
-            restart(known_step_size("adapt", first), _BOLDNESS), empty_variance(first), rows, length, acceptance
-        )
+        rows = no_rows(first.correlation, int(is_slow.sum()) * len(acceptance))
+        dual_averaging = restart(known_step_size("adapt", first), _BOLDNESS)
+        return JointWarmup(dual_averaging, empty_variance(first), rows, length, acceptance)
 
     def come_near(rng_keys: Array, states):
         """Move the chains that start far out, each by a search of its own; the median of the step sizes found."""

@@ -30,7 +30,7 @@ from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.mcmc.integrators import IntegratorState, Point, energy, leapfrog, logdensity_and_gradient, point_of
 from geodax.mcmc.isokinetic import Isokinetic, isokinetic_leapfrog
 from geodax.mcmc.joint_warmup import joint_adaptation
-from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
+from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, initial_mass
 from geodax.mcmc.step_size import NO_STEP_SIZE, known_step_size
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult
 from geodax.mcmc.warmup import window_adaptation
@@ -97,8 +97,8 @@ def exact_algorithm(
     step_size: float | None,
     mass_matrix: str | None,
     target_acceptance_rate: float,
+    settings: Mapping[str, Any],
     initial_length: Callable[[Position], PyTree] | None = None,
-    settings: Mapping[str, Any] | None = None,
     is_isokinetic: bool = False,
     is_ragged: bool = False,
 ) -> SamplingAlgorithm:
@@ -106,14 +106,15 @@ def exact_algorithm(
 
     The log density may have further arguments, for ``description.bind``. Without a step size, it and the scales are
     tuned during warm-up. ``initial_length`` maps an initial position to the state of the trajectory length, for a
-    sampler with a length that is adapted over all chains. ``settings`` are the arguments that identify checkpoints, and
-    ``is_isokinetic`` says that the motion has constant speed (:mod:`geodax.mcmc.isokinetic`) instead of being
-    Hamiltonian.
+    sampler with a length that is adapted over all chains. ``settings`` are the further arguments that identify
+    checkpoints, and ``is_isokinetic`` says that the motion has constant speed (:mod:`geodax.mcmc.isokinetic`) instead
+    of being Hamiltonian.
     """
     geometry = as_manifold(name, manifold)
-    check_arguments(name, logdensity_fn, geometry, target_acceptance_rate, is_isokinetic=is_isokinetic)
-    if mass_matrix is not None:
-        _checks.chosen(name, "mass_matrix", mass_matrix, KINDS)
+    check_arguments(name, logdensity_fn, geometry, mass_matrix, is_isokinetic=is_isokinetic)
+    _checks.number(name, "target_acceptance_rate", target_acceptance_rate, above=0.0, below=1.0)
+    if step_size is not None:
+        step_size = _checks.number(name, "step_size", step_size, above=0.0)
     evaluate = logdensity_and_gradient(logdensity_fn, geometry)
     manifold, integrator = geometry, leapfrog(evaluate, geometry)
     first_moves = (integrator, manifold)
@@ -130,10 +131,8 @@ def exact_algorithm(
         logdensity, gradient = evaluate(position)
         first_step = NO_STEP_SIZE if step_size is None else jnp.asarray(step_size, _tree.real_dtype(position))
         length = () if initial_length is None else initial_length(position)
-        scale = manifold.initial_scale(position)
-        flat = euclidean_leaves(geometry, position, scale)
-        correlation = initial_correlation(mass_matrix if step_size is None else "diagonal", position, flat)
-        return HMCState(position, logdensity, gradient, first_step, scale, length, correlation)
+        mass = initial_mass(mass_matrix if step_size is None else "diagonal", geometry, position)
+        return HMCState(position, logdensity, gradient, first_step, mass.scale, length, mass.correlation)
 
     @in_full_precision
     def step(rng_key: PRNGKey, state: HMCState) -> tuple[HMCState, HMCInfo]:
@@ -178,13 +177,20 @@ def exact_algorithm(
             step_size=step_size,
             mass_matrix=mass_matrix,
             target_acceptance_rate=target_acceptance_rate,
-            initial_length=initial_length,
             settings=settings,
+            initial_length=initial_length,
             is_isokinetic=is_isokinetic,
         )
 
-    named = tuple(({} if settings is None else {**settings, "manifold": geometry}).items())
-    description = Description(named, bind=bind, is_ragged=is_ragged)
+    named = {
+        "sampler": name,
+        "step_size": step_size,
+        **settings,
+        "mass_matrix": mass_matrix,
+        "target_acceptance_rate": target_acceptance_rate,
+        "manifold": geometry,
+    }
+    description = Description(tuple(named.items()), bind=bind, is_ragged=is_ragged)
     if step_size is not None:
         return SamplingAlgorithm(init, step, None, geometry, description=description)
     description = description._replace(adapted=("step_size", "scale", "correlation", "length"))
@@ -222,12 +228,7 @@ def _reflect(
 
 
 def check_arguments(
-    name: str,
-    logdensity_fn: Any,
-    manifold: AbstractManifold,
-    target_acceptance_rate: Any,
-    *,
-    is_isokinetic: bool = False,
+    name: str, logdensity_fn: Any, manifold: AbstractManifold, mass_matrix: Any, *, is_isokinetic: bool
 ) -> None:
     """Raise TypeError or ValueError for arguments that all exact samplers share."""
     _checks.function(name, "logdensity_fn", logdensity_fn, "a function from a position to a scalar")
@@ -242,7 +243,8 @@ def check_arguments(
             f"{name}: motion at constant speed needs a kinetic energy that belongs to the flow, which the scheme "
             '"literal" lacks; use the metric "canonical" or "embedded", or nuts or hmc.'
         )
-    _checks.number(name, "target_acceptance_rate", target_acceptance_rate, above=0.0, below=1.0)
+    if mass_matrix is not None:
+        _checks.chosen(name, "mass_matrix", mass_matrix, KINDS)
 
 
 def check_density(name: str, logdensity_fn: LogDensity, position: Position) -> None:

@@ -72,14 +72,15 @@ def euclidean_leaves(manifold: AbstractManifold, position: Position, scale: PyTr
     return jax.tree.map(lambda flat, s, x: flat and s.shape == x.shape, manifold.is_flat(position), scale, position)
 
 
-def initial_correlation(kind: str | None, position: Position, flat: PyTree) -> Correlation | tuple[()]:
-    """The identity, with the rank of one of :data:`KINDS`, or of the kind for the number of entries."""
-    entries = _entries(position, flat)
+def initial_mass(kind: str | None, manifold: AbstractManifold, position: Position) -> MassMatrix:
+    """The first scales, and the identity with the rank of one of :data:`KINDS`, or of the kind for the dimension."""
+    scale = manifold.initial_scale(position)
+    entries = _entries(position, euclidean_leaves(manifold, position, scale))
     dim, dtype = entries.size, entries.dtype
     if kind is None:
         kind = "low_rank" if dim <= _MOST_ENTRIES else "diagonal"
     rank = {"diagonal": 0, "dense": dim, "low_rank": min(RANK, dim)}[kind] if dim > 1 else 0
-    return Correlation(jnp.eye(dim, rank, dtype=dtype), jnp.ones(rank, dtype)) if rank else ()
+    return MassMatrix(scale, Correlation(jnp.eye(dim, rank, dtype=dtype), jnp.ones(rank, dtype)) if rank else ())
 
 
 def correlated(mass: MassMatrix, tree: PyTree, flat: PyTree, *, inverse: bool = False) -> PyTree:
@@ -126,20 +127,18 @@ def rows_to_keep(is_slow: np.ndarray, is_end: np.ndarray, num_new: int, room: in
     return first, count
 
 
-def room_for(correlation: Correlation | tuple[()], num_draws: int) -> int:
+def room_for(correlation: Correlation, num_draws: int) -> int:
     """Number of draws of a window to keep for the estimate."""
-    if not isinstance(correlation, Correlation):
-        return 0
     dim, rank = correlation.vectors.shape
     enough = max(4 * dim, _NUM_ROWS) if rank == dim else max(8 * rank, min(4 * dim, _NUM_ROWS, _MOST_KEPT // dim))
     return max(min(num_draws, enough), rank)
 
 
-def no_rows(room: int, correlation: Correlation | tuple[()]) -> Rows | tuple[()]:
-    """Empty rows; ``()`` without correlations."""
+def no_rows(correlation: Correlation | tuple[()], num_draws: int) -> Rows | tuple[()]:
+    """Empty rows for some draws of a window of ``num_draws``; ``()`` without correlations."""
     if not isinstance(correlation, Correlation):
         return ()
-    empty = jnp.zeros((room, len(correlation.vectors)), correlation.vectors.dtype)
+    empty = jnp.zeros((room_for(correlation, num_draws), len(correlation.vectors)), correlation.vectors.dtype)
     return Rows(empty, empty)
 
 

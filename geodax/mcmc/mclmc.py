@@ -33,7 +33,7 @@ from geodax.mcmc.hmc import trajectory_sampler
 from geodax.mcmc.integrators import IntegratorState, energy, energy_error, logdensity_and_gradient, point_of
 from geodax.mcmc.isokinetic import Isokinetic, IsokineticMomentum, isokinetic_leapfrog
 from geodax.mcmc.kernels import check_arguments, check_density
-from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, euclidean_leaves, initial_correlation
+from geodax.mcmc.mass_matrix import Correlation, MassMatrix, initial_mass
 from geodax.mcmc.step_size import NO_STEP_SIZE, known_step_size, with_first_step_size
 from geodax.mcmc.trajectories import DIVERGENCE_THRESHOLD, Integrator
 from geodax.mcmc.warmup import RunningVariance, WarmupState, window_adaptation, window_schedule
@@ -165,14 +165,12 @@ def mclmc(
         TypeError: For arguments of the wrong type.
     """
     geometry = as_manifold("mclmc", manifold)
-    check_arguments("mclmc", logdensity_fn, geometry, 0.5, is_isokinetic=True)
+    check_arguments("mclmc", logdensity_fn, geometry, mass_matrix, is_isokinetic=True)
     energy_variance = _checks.number("mclmc", "energy_variance", energy_variance, above=0.0)
     if step_size is not None:
         step_size = _checks.number("mclmc", "step_size", step_size, above=0.0)
     if length is not None:
         length = _checks.number("mclmc", "length", length, above=0.0)
-    if mass_matrix is not None:
-        _checks.chosen("mclmc", "mass_matrix", mass_matrix, KINDS)
     evaluate = logdensity_and_gradient(logdensity_fn, geometry)
     isokinetic = Isokinetic(geometry)
     integrator = isokinetic_leapfrog(evaluate, isokinetic)
@@ -188,17 +186,13 @@ def mclmc(
             )
         check_density("mclmc", logdensity_fn, position)
         dtype = _tree.real_dtype(position)
-        scale = geometry.initial_scale(position)
         return MCLMCState(
             position,
             _tree.zeros_like(position),
             *evaluate(position),
             NO_STEP_SIZE if step_size is None else jnp.asarray(step_size, dtype),
             jnp.asarray(_LENGTH if length is None else length, dtype),
-            scale,
-            initial_correlation(
-                mass_matrix if step_size is None else "diagonal", position, euclidean_leaves(geometry, position, scale)
-            ),
+            *initial_mass(mass_matrix if step_size is None else "diagonal", geometry, position),
         )
 
     def adapt(num_warmup: int) -> Adaptation:

@@ -49,8 +49,6 @@ def nuts(
         TypeError: For arguments of the wrong type.
     """
     max_num_doublings = _checks.whole("nuts", "max_num_doublings", max_num_doublings, most=20)
-    if step_size is not None:
-        step_size = _checks.number("nuts", "step_size", step_size, above=0.0)
 
     def build(integrator: Integrator, manifold: AbstractManifold):
         trajectory = dynamic_trajectory(integrator, manifold, max_num_doublings)
@@ -64,12 +62,6 @@ def nuts(
         step_size=step_size,
         mass_matrix=mass_matrix,
         target_acceptance_rate=target_acceptance_rate,
-        settings={
-            "sampler": "nuts",
-            "step_size": step_size,
-            "max_num_doublings": max_num_doublings,
-            "mass_matrix": mass_matrix,
-            "target_acceptance_rate": target_acceptance_rate,
-        },
+        settings={"max_num_doublings": max_num_doublings},
         is_ragged=True,
     )

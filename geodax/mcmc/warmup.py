@@ -31,7 +31,6 @@ from geodax.mcmc.mass_matrix import (
     estimate,
     euclidean_leaves,
     no_rows,
-    room_for,
     row_of,
     rows_to_keep,
     with_rows,
@@ -105,10 +104,8 @@ def window_adaptation(
     is_restart[:1] = True
 
     def init(state) -> WarmupState:
-        room = room_for(state.correlation, int(is_slow.sum()))
-        return WarmupState(
-            restart(known_step_size("adapt", state)), empty_variance(state), no_rows(room, state.correlation)
-        )
+        rows = no_rows(state.correlation, int(is_slow.sum()))
+        return WarmupState(restart(known_step_size("adapt", state)), empty_variance(state), rows)
 
     def update(rng_key: PRNGKey, warmup: WarmupState, state, info, step: Array):
         longest = manifold.max_time(state.position, state.scale)

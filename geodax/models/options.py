@@ -16,7 +16,6 @@ from geodax.mcmc.nuts import nuts
 from geodax.run.locks import require_no_links
 from geodax.run.sample import sample
 from geodax.run.sharding import as_mesh
-from geodax.sgmcmc.schedules import as_number
 
 _LARGEST_SEED = 2**32 - 1
 _MOST_ITERATIONS = 10**9
@@ -63,7 +62,7 @@ def require_count(estimator: Any, name: str, most: int, why: str) -> None:
 def require_numbers(owner: str, settings: Any, *counts: str) -> None:
     """Raise TypeError or ValueError for a step size or a count out of range; None is a batch size chosen later."""
     if settings.step_size is not None:
-        as_number(owner, "step_size", settings.step_size)
+        _checks.number(owner, "step_size", settings.step_size, above=0.0)
     for name in counts:
         if name != "batch_size" or settings.batch_size is not None:
             _checks.whole(owner, name, getattr(settings, name), most=_MOST_ITERATIONS)

@@ -197,13 +197,12 @@ def _along(slope: PyTree, position: Position, center: Position, like: Scalar) ->
 
 def looks_finite(tree: PyTree) -> Array:
     """Whether every entry and its square are finite; a dot product is four times faster than ``isfinite``."""
-    flags = [jnp.isfinite(_squared_length(leaf)) for leaf in jax.tree.leaves(tree)]
-    return jnp.all(jnp.stack(flags)) if flags else jnp.array(True)
 
+    def squared_length(leaf: Array) -> Scalar:
+        # in half precision the sum over many entries would overflow
+        return jnp.vdot(leaf, leaf, preferred_element_type=jnp.float32 if _tree.is_half(leaf) else None).real
 
-def _squared_length(leaf: Array) -> Scalar:
-    # in half precision the sum over many entries would overflow
-    return jnp.vdot(leaf, leaf, preferred_element_type=jnp.float32 if _tree.is_half(leaf) else None).real
+    return _tree.is_finite(jax.tree.map(squared_length, tree))
 
 
 def _scalar(name: str, value) -> Scalar:

@@ -2,7 +2,13 @@
 
 from typing import NamedTuple
 
-from geodax._types import Array, Scalar
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Array, Position, Scalar
+from geodax.geometry.manifolds import AbstractManifold
+from geodax.sgmcmc.gradients import looks_finite
+from geodax.sgmcmc.precision import scalar_dtype
 
 
 class StochasticInfo(NamedTuple):
@@ -23,3 +29,22 @@ class StochasticInfo(NamedTuple):
     residual: Scalar
     is_finite: Array
     gradient_scale: Scalar
+
+
+def info_of(
+    manifold: AbstractManifold,
+    position: Position,
+    potential: Scalar,
+    step_size: Scalar,
+    temperature: Scalar,
+    scale: Scalar,
+) -> StochasticInfo:
+    """Describe the iteration that led to a position; ``scale`` is the ``gradient_scale``."""
+    return StochasticInfo(
+        potential=potential.astype(scalar_dtype(position)),
+        step_size=step_size,
+        temperature=temperature,
+        residual=_tree.widened(manifold.residual(position)),
+        is_finite=jnp.isfinite(potential) & looks_finite(position),
+        gradient_scale=scale,
+    )

@@ -28,7 +28,7 @@ class Mass(NamedTuple):
                 f"The metric {type(self.metric).__name__} is the mass of the Euclidean leaves of the position, but "
                 f"there are none: the whole position lies on {type(self.manifold).__name__}. Leave metric out."
             )
-        flat = self._flat(position)
+        flat = self._flat(position, position)
         require_real(type(self.metric).__name__, flat)
         return self.metric.init(flat)
 
@@ -47,26 +47,18 @@ class Mass(NamedTuple):
         if self.metric is None:
             return state
         mean = jax.tree.map(lambda g: -g / self.num_data, gradient)
-        return self.metric.update(state, self._flat(position), self._flat_of(position, mean))
+        return self.metric.update(state, self._flat(position, position), self._flat(position, mean))
 
     def whiten(self, state: PyTree, position: Position, momentum: Momentum) -> Momentum:
         """Multiply the Euclidean leaves by the inverse square root of the metric."""
         if self.metric is None:
             return momentum
-        mask = self.manifold.is_flat(position)
-        flat = self.metric.apply_inverse_sqrt(state, eqx.filter(momentum, mask))
-        return eqx.combine(flat, eqx.filter(momentum, mask, inverse=True))
+        flat, curved = eqx.partition(momentum, self.manifold.is_flat(position))
+        return eqx.combine(self.metric.apply_inverse_sqrt(state, flat), curved)
 
     def force(self, state: PyTree, position: Position, gradient: PyTree) -> Momentum:
         """The change of the momentum per unit of time due to an ambient gradient."""
         return self.whiten(state, position, self.manifold.gradient(position, gradient))
 
-    def squared_speed(self, position: Position, momentum: Momentum) -> Scalar:
-        """Squared length of the velocity in the geometry: twice the kinetic energy."""
-        return 2.0 * self.manifold.kinetic_energy(position, momentum)
-
-    def _flat(self, position: Position) -> Position:
-        return self._flat_of(position, position)
-
-    def _flat_of(self, position: Position, tree: PyTree) -> PyTree:
+    def _flat(self, position: Position, tree: PyTree) -> PyTree:
         return eqx.filter(tree, self.manifold.is_flat(position))

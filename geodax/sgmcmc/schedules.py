@@ -9,7 +9,6 @@ A schedule maps the iteration (0, 1, ...; warm-up iterations count, except with 
   part of each cycle, which explores, and of :math:`\tau` in the rest, which samples.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,12 +17,11 @@ import jax.numpy as jnp
 
 from geodax import _checks
 from geodax._types import Schedule
-from geodax._wording import argument
 
 
 def constant(value: float) -> Schedule:
     """The same value at every iteration."""
-    _require_positive("constant", "value", value)
+    _checks.number("schedules.constant", "value", value, above=0.0)
     return lambda iteration: jnp.asarray(value, float)
 
 
@@ -39,7 +37,7 @@ def polynomial(initial: float, *, offset: float = 1000.0, power: float = 0.55) -
         The schedule.
     """
     for name, number in (("initial", initial), ("offset", offset), ("power", power)):
-        _require_positive("polynomial", name, number)
+        _checks.number("schedules.polynomial", name, number, above=0.0)
     return lambda iteration: initial * (1.0 + jnp.asarray(iteration, float) / offset) ** -power
 
 
@@ -57,8 +55,8 @@ def cyclical(initial: float, *, num_iterations: Any) -> Schedule:
         TypeError: If the length is not an integer.
         ValueError: If a number is not positive.
     """
-    _require_positive("cyclical", "initial", initial)
-    phase = _phase("cyclical", num_iterations)
+    _checks.number("schedules.cyclical", "initial", initial, above=0.0)
+    phase = _phase("schedules.cyclical", num_iterations)
     return lambda iteration: 0.5 * initial * (1.0 + jnp.cos(jnp.pi * phase(iteration)))
 
 
@@ -80,13 +78,9 @@ def cyclical_temperature(value: float = 1.0, *, num_iterations: Any, exploration
         TypeError: If the length is not an integer.
         ValueError: If a number is out of range.
     """
-    owner = "cyclical_temperature"
-    _require_positive(owner, "value", value)
-    if as_number(f"schedules.{owner}", "exploration_ratio", exploration_ratio, least=0.0) >= 1.0:
-        raise ValueError(
-            f"schedules.{owner}: exploration_ratio must be below 1, found {_checks.described(exploration_ratio)}; "
-            "otherwise the chain never samples."
-        )
+    owner = "schedules.cyclical_temperature"
+    _checks.number(owner, "value", value, above=0.0)
+    _checks.number(owner, "exploration_ratio", exploration_ratio, least=0.0, below=1.0)
     phase = _phase(owner, num_iterations)
     return lambda iteration: jnp.where(phase(iteration) < exploration_ratio, 0.0, float(value))
 
@@ -114,8 +108,8 @@ def after_warmup(schedule: Any, *, num_warmup: Any) -> Schedule:
     return shifted
 
 
-def _phase(schedule: str, num_iterations: Any) -> Callable[[Any], Any]:
-    length = _checks.whole(f"schedules.{schedule}", "num_iterations", num_iterations, least=1)
+def _phase(owner: str, num_iterations: Any) -> Callable[[Any], Any]:
+    length = _checks.whole(owner, "num_iterations", num_iterations)
     # use the middle of the iteration, so that the last step of a cycle is not zero
     return lambda iteration: (jnp.mod(jnp.asarray(iteration), length).astype(float) + 0.5) / length
 
@@ -135,28 +129,5 @@ def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = No
         if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
             raise TypeError(f"{sampler}: the schedule {name} must return a floating-point scalar, found {found}.")
         return lambda iteration: jnp.asarray(value(iteration), found.dtype)  # it may return a Python number
-    number = as_number(sampler, name, value, least=least)
+    number = _checks.number(sampler, name, value, **({"above": 0.0} if least is None else {"least": least}))
     return lambda iteration: jnp.asarray(number, float)
-
-
-def as_number(sampler: str, name: str, value: Any, *, least: float | None = None) -> float:
-    """Convert a finite number in its range to a float; see :func:`as_schedule`."""
-    _checks.untraced(sampler, name, value)
-    wrong = f"{sampler}: {argument(name)} must be a number, found {_checks.described(value)}."
-    if isinstance(value, (str, bytes)):  # float() would parse them
-        raise TypeError(wrong)
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    except (TypeError, ValueError) as error:
-        raise TypeError(wrong) from error
-    is_large_enough = number > 0 if least is None else number >= least
-    if not math.isfinite(number) or not is_large_enough:
-        wanted = "positive" if least is None else f"at least {least:g}"
-        raise ValueError(f"{sampler}: {argument(name)} must be {wanted} and finite, found {_checks.described(value)}.")
-    return number
-
-
-def _require_positive(schedule: str, name: str, value: Any) -> None:
-    as_number(f"schedules.{schedule}", name, value)

@@ -69,16 +69,16 @@ from geodax._types import (
 from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.posterior import Posterior
 from geodax.sgmcmc.control_variates import with_arrays
-from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, inner_batch, looks_finite
-from geodax.sgmcmc.info import StochasticInfo
+from geodax.sgmcmc.gradients import Perturbation, as_target, clipped, inner_batch
+from geodax.sgmcmc.info import StochasticInfo, info_of
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Frozen, Identity
 from geodax.sgmcmc.orderings import ORDERINGS, Moving, Step, dynamics_of
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
-from geodax.sgmcmc.schedules import as_number, as_schedule
+from geodax.sgmcmc.schedules import as_schedule
 from geodax.sgmcmc.settings import algorithm_of, as_setting
-from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
+from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, step_size_of, untuned
 
 
 class SGHMCState(NamedTuple):
@@ -164,12 +164,10 @@ def sghmc(
     target = as_target("sghmc", posterior, perturb_gradient)
     step_sizes = as_schedule("sghmc", "step_size", step_size)
     temperatures = as_schedule("sghmc", "temperature", temperature, least=0.0)
-    is_training = not callable(temperature) and as_number("sghmc", "temperature", temperature, least=0.0) == 0.0
-    friction = as_number("sghmc", "friction", friction)
-    if friction > 1:
-        raise ValueError(f"sghmc: friction must lie in (0, 1], found {friction!r}.")
-    largest = None if clip_norm is None else as_number("sghmc", "clip_norm", clip_norm)
-    gradient_variance = as_number("sghmc", "gradient_noise", gradient_noise, least=0.0) ** 2
+    is_training = not callable(temperature) and _checks.number("sghmc", "temperature", temperature, least=0.0) == 0.0
+    friction = _checks.number("sghmc", "friction", friction, above=0.0, most=1.0)
+    largest = None if clip_norm is None else _checks.number("sghmc", "clip_norm", clip_norm, above=0.0)
+    gradient_variance = _checks.number("sghmc", "gradient_noise", gradient_noise, least=0.0) ** 2
     _checks.chosen("sghmc", "ordering", ordering, tuple(ORDERINGS))
     num_inner_steps = _checks.whole("sghmc", "num_inner_steps", num_inner_steps)
     renormalize_every = _checks.whole("sghmc", "renormalize_every", renormalize_every)
@@ -185,7 +183,6 @@ def sghmc(
     _check_metric(metric)
     num_waiting = _checks.whole("sghmc", "metric_warmup", metric_warmup, least=0)
     mass = Mass(metric, manifold, target.num_data)
-    first_batch = _of_first_batch(target, num_inner_steps)
     num_iterations = max(1, renormalize_every // num_inner_steps)
     dynamics = dynamics_of(ordering, mass, friction, gradient_variance)
 
@@ -200,7 +197,7 @@ def sghmc(
         if gradient_variance and not is_training and step_sizes is not None:
             _check_noise(manifold.noise_capacity(position))
         position, dtypes = in_single_precision(position)
-        tuned = resting(position) if step_sizes else untuned(position)
+        tuned = untuned(step_sizes, position)
         still = _tree.zeros_like(position)
         return SGHMCState(position, still, mass.init(position), jnp.zeros((), jnp.int32), tuned, dtypes)
 
@@ -218,9 +215,7 @@ def sghmc(
 
     @in_full_precision
     def step(rng_key: PRNGKey, state: SGHMCState, batch: PyTree = None) -> tuple[SGHMCState, StochasticInfo]:
-        dtype, step_size = scalar_dtype(state.position), step_size_of("sghmc", step_sizes, state)
-        if num_waiting:
-            step_size = jnp.where(state.iteration < num_waiting, jnp.zeros_like(step_size), step_size)
+        dtype, step_size = scalar_dtype(state.position), step_size_of("sghmc", step_sizes, state, num_waiting)
         temperature = temperatures(state.iteration).astype(dtype)
         key_momentum, key_steps = jax.random.split(rng_key)
         momentum = state.momentum
@@ -255,15 +250,7 @@ def sghmc(
             position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
         iteration = state.iteration + 1
         position, momentum = _renormalize(iteration, position, momentum)
-        residual = _tree.widened(manifold.residual(position))
-        info = StochasticInfo(
-            potential=potential,
-            step_size=step_size,
-            temperature=temperature,
-            residual=residual,
-            is_finite=jnp.isfinite(potential) & looks_finite(position),
-            gradient_scale=least,
-        )
+        info = info_of(manifold, position, potential, step_size, temperature, least)
         return SGHMCState(position, momentum, metric_state, iteration, state.tuned_step_size, state.dtypes), info
 
     def _renormalize(iteration: Array, position: Position, momentum: Momentum) -> tuple[Position, Momentum]:
@@ -315,7 +302,8 @@ def sghmc(
         "metric_warmup": num_waiting,
     }
     facts = {"manifold": manifold, "num_batches": num_inner_steps, "num_waiting": num_waiting}
-    return algorithm_of(init, step, adapt, settings, posterior, first_batch, **facts)
+    first = target.changed(lambda of: lambda position, batch: of(position, inner_batch(batch, 0, num_inner_steps)))
+    return algorithm_of(init, step, adapt, settings, posterior, first, **facts)
 
 
 def _check_metric(metric: Any) -> None:
@@ -332,12 +320,3 @@ def _check_metric(metric: Any) -> None:
             f"sghmc: the metric {type(metric).__name__} {reason}, so draws would not follow the target. Pass "
             "gx.metrics.Frozen(metric, after=num_warmup), which is constant after the warm-up, or use gx.sgrld."
         )
-
-
-def _of_first_batch(target: Target, num_inner_steps: int) -> Target:
-    """The target with the first of the batches of an iteration."""
-
-    def first(function: Any) -> Any:
-        return lambda position, batch: function(position, inner_batch(batch, 0, num_inner_steps))
-
-    return target.changed(first)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._precision import in_full_precision
 from geodax._random import standard_normal
 from geodax._types import (
@@ -46,13 +46,13 @@ from geodax._types import (
 from geodax.geometry.manifolds import AbstractManifold, Noise, as_manifold
 from geodax.posterior import Posterior
 from geodax.sgmcmc.control_variates import with_arrays
-from geodax.sgmcmc.gradients import as_target, looks_finite
-from geodax.sgmcmc.info import StochasticInfo
+from geodax.sgmcmc.gradients import as_target
+from geodax.sgmcmc.info import StochasticInfo, info_of
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
-from geodax.sgmcmc.schedules import as_number, as_schedule
+from geodax.sgmcmc.schedules import as_schedule
 from geodax.sgmcmc.settings import algorithm_of, as_setting
-from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
+from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, step_size_of, untuned
 
 
 class SGNHTState(NamedTuple):
@@ -111,13 +111,11 @@ def sgnht(
     manifold = as_manifold("sgnht", manifold)
     target = as_target("sgnht", posterior, None)
     step_sizes = as_schedule("sgnht", "step_size", step_size)
-    temperature = as_number("sgnht", "temperature", temperature)
+    temperature = _checks.number("sgnht", "temperature", temperature, above=0.0)
     temperatures = as_schedule("sgnht", "temperature", temperature)
-    friction = as_number("sgnht", "friction", friction)
-    if friction >= 1:
-        raise ValueError(f"sgnht: friction must lie in (0, 1), found {friction!r}.")
+    friction = _checks.number("sgnht", "friction", friction, above=0.0, below=1.0)
     injected = -math.log1p(-friction)
-    rate = 0.5 * injected**2 if rate is None else as_number("sgnht", "rate", rate)
+    rate = 0.5 * injected**2 if rate is None else _checks.number("sgnht", "rate", rate, above=0.0)
     mass = Mass(None, manifold, target.num_data)
 
     @in_full_precision
@@ -125,7 +123,7 @@ def sgnht(
         del rng_key  # BlackJAX's loops pass one
         manifold.validate(position, "position")
         position, dtypes = in_single_precision(position)
-        tuned = resting(position) if step_sizes else untuned(position)
+        tuned = untuned(step_sizes, position)
         start = jnp.asarray(injected, scalar_dtype(position))
         return SGNHTState(position, _tree.zeros_like(position), start, (), jnp.zeros((), jnp.int32), tuned, dtypes)
 
@@ -151,15 +149,8 @@ def sgnht(
         if not all(jax.tree.leaves(manifold.is_flat(position))):
             position = manifold.renormalize(position)
             momentum = manifold.project(position, momentum)
-        potential = potential.astype(dtype)
-        info = StochasticInfo(
-            potential=potential,
-            step_size=step_size,
-            temperature=jnp.asarray(temperature, dtype),
-            residual=_tree.widened(manifold.residual(position)),
-            is_finite=jnp.isfinite(potential) & looks_finite(position),
-            gradient_scale=jnp.ones((), dtype),
-        )
+        heat, scale = jnp.asarray(temperature, dtype), jnp.ones((), dtype)
+        info = info_of(manifold, position, potential, step_size, heat, scale)
         return SGNHTState(position, momentum, now, (), state.iteration + 1, state.tuned_step_size, state.dtypes), info
 
     def adapt(num_warmup: int, cycle: Cycle | None = None) -> Adaptation:

@@ -39,15 +39,15 @@ from geodax._types import (
 from geodax.geometry.manifolds import Euclidean
 from geodax.posterior import Posterior
 from geodax.sgmcmc.control_variates import with_arrays
-from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, looks_finite
-from geodax.sgmcmc.info import StochasticInfo
+from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped
+from geodax.sgmcmc.info import StochasticInfo, info_of
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
 from geodax.sgmcmc.metrics.base import require_real
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
-from geodax.sgmcmc.schedules import as_number, as_schedule
+from geodax.sgmcmc.schedules import as_schedule
 from geodax.sgmcmc.settings import algorithm_of, as_setting
-from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
+from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, step_size_of, untuned
 
 
 class SGRLDState(NamedTuple):
@@ -110,8 +110,8 @@ def sgrld(
     target = as_target("sgrld", posterior, perturb_gradient)
     step_sizes = as_schedule("sgrld", "step_size", step_size)
     temperatures = as_schedule("sgrld", "temperature", temperature, least=0.0)
-    is_training = not callable(temperature) and as_number("sgrld", "temperature", temperature, least=0.0) == 0.0
-    largest = None if clip_norm is None else as_number("sgrld", "clip_norm", clip_norm)
+    is_training = not callable(temperature) and _checks.number("sgrld", "temperature", temperature, least=0.0) == 0.0
+    largest = None if clip_norm is None else _checks.number("sgrld", "clip_norm", clip_norm, above=0.0)
     num_waiting = _checks.whole("sgrld", "metric_warmup", metric_warmup, least=0)
     space = Euclidean()
 
@@ -121,7 +121,7 @@ def sgrld(
         space.validate(position, "position")
         require_real("sgrld", position)
         position, dtypes = in_single_precision(position)
-        tuned = resting(position) if step_sizes else untuned(position)
+        tuned = untuned(step_sizes, position)
         return SGRLDState(position, metric.init(position), jnp.zeros((), jnp.int32), tuned, dtypes)
 
     def evaluate(target: Target, key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree, Any]:
@@ -138,9 +138,7 @@ def sgrld(
 
     @in_full_precision
     def step(rng_key: PRNGKey, state: SGRLDState, batch: PyTree = None) -> tuple[SGRLDState, StochasticInfo]:
-        dtype, step_size = scalar_dtype(state.position), step_size_of("sgrld", step_sizes, state)
-        if num_waiting:
-            step_size = jnp.where(state.iteration < num_waiting, jnp.zeros_like(step_size), step_size)
+        dtype, step_size = scalar_dtype(state.position), step_size_of("sgrld", step_sizes, state, num_waiting)
         temperature = temperatures(state.iteration).astype(dtype)
         key_gradient, key_probe, key_noise = jax.random.split(rng_key, 3)
         position = state.position
@@ -160,14 +158,7 @@ def sgrld(
                 curvature = Curvature(mean_gradient, product, key_probe, step_size * target.num_data)
             drift = metric.drift(used, position, curvature)
             moved = _tree.add(moved, scaled(temperature * step_size, drift))
-        info = StochasticInfo(
-            potential=potential.astype(dtype),
-            step_size=step_size,
-            temperature=temperature,
-            residual=jnp.zeros((), dtype),
-            is_finite=jnp.isfinite(potential) & looks_finite(moved),
-            gradient_scale=scale,
-        )
+        info = info_of(space, moved, potential, step_size, temperature, scale)
         return SGRLDState(moved, learnt, state.iteration + 1, state.tuned_step_size, state.dtypes), info
 
     def adapt(num_warmup: int, cycle: Cycle | None = None) -> Adaptation:

@@ -204,7 +204,7 @@ def curvature_adaptation(
             return jnp.where(is_resting, found, mean + rate * (found - mean))
 
         near = moved(along), moved(jax.tree.map(jnp.negative, along))
-        length = (2.0 * amplitude) ** 2 * mass.squared_speed(position, along).astype(amplitude.dtype)
+        length = (2.0 * amplitude) ** 2 * 2.0 * manifold.kinetic_energy(position, along).astype(amplitude.dtype)
         noise = averaged(tuning.noise, here.batch_noise(*near, batch) / length)
         larger = jnp.maximum(tuning.root_square, growth)  # its square can overflow
         mixed = larger * jnp.sqrt((1.0 - rate) * (tuning.root_square / larger) ** 2 + rate * (growth / larger) ** 2)
@@ -253,20 +253,24 @@ def resting(position: PyTree) -> Scalar:
     return jnp.zeros((), scalar_dtype(position))
 
 
-def untuned(position: PyTree) -> Scalar:
-    """NaN, the step size before any warm-up, so that a resting chain is not mistaken for a sample."""
-    return jnp.full((), jnp.nan, scalar_dtype(position))
+def untuned(schedule: Schedule | None, position: PyTree) -> Scalar:
+    """The tuned step size before any warm-up: without a schedule NaN, or a resting chain would look like a sample."""
+    return jnp.full((), 0.0 if schedule else jnp.nan, scalar_dtype(position))
 
 
-def step_size_of(name: str, schedule: Schedule | None, state: Any) -> Scalar:
-    """The step size of an iteration: that of the schedule, or else of the warm-up; ValueError if there was none."""
+def step_size_of(name: str, schedule: Schedule | None, state: Any, num_waiting: int = 0) -> Scalar:
+    """The step size of an iteration: zero while only the metric learns, then that of the schedule or the warm-up.
+
+    Raises ValueError if there was neither.
+    """
     found = schedule(state.iteration) if schedule else state.tuned_step_size
     if schedule is None and not isinstance(found, Tracer) and bool(jnp.any(jnp.isnan(found))):
         raise ValueError(
             f"{name}: without a step_size the sampler finds one in the warm-up of gx.sample. To call its steps by hand "
             "construct it with a step_size."
         )
-    return found.astype(scalar_dtype(state.position))
+    found = found.astype(scalar_dtype(state.position))
+    return jnp.where(state.iteration < num_waiting, jnp.zeros_like(found), found) if num_waiting else found
 
 
 def _longest_time(manifold: AbstractManifold, position: PyTree) -> Scalar:

@@ -28,12 +28,13 @@ def apply_network(network: Any, x: Array) -> Array:
     Raises TypeError if the network is not callable, or the call fails and its modules have lost fields to
     ``equinox.partition``. If the call succeeds in spite of that, there is a UserWarning.
     """
-    if not callable(network):
+    inner = network.network if isinstance(network, Rows) else network
+    if not callable(inner):
         raise TypeError(
-            f"nn: expected a network, a function of one example, as the position, found "
-            f"{_checks.described(network)}; for other positions pass apply=..., a function (position, x) -> outputs."
+            f"nn: expected a network, a function of one example, as the position, found {_checks.described(inner)}; "
+            "for other positions pass apply=..., a function (position, x) -> outputs."
         )
-    lost = lost_fields(network.network if isinstance(network, Rows) else network)
+    lost = lost_fields(inner)
     try:
         outputs: Any = network.rows(x) if isinstance(network, Rows) else jax.vmap(network)(x)
     except Exception as error:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
 from geodax import _tree
 from geodax._types import Array, PyTree
-from geodax.data.parts import CHAIN_AXIS, DATA_AXIS
+from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, automatic_axes
 
 _ROWS, _FEW = 64, 4096
 
@@ -116,9 +116,7 @@ def refreshed(layers: tuple[LayerState, ...]) -> tuple[LayerState, ...]:
 
 def on_devices_in_turn(function: Callable[[Array], PyTree], matrices: list[Array]) -> list[PyTree]:
     """Apply a function that XLA does not divide; each device computes those of some matrices and sends them to all."""
-    mesh = jax.sharding.get_abstract_mesh()
-    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
-    names = tuple(name for name, kind in kinds if kind == AxisType.Auto and mesh.shape[name] > 1)
+    names = automatic_axes()
     if not names:
         return list(map(function, matrices))
 

@@ -76,32 +76,20 @@ class NewtonStep(NamedTuple):
         self, state: Diagonal, gradient: PyTree, noise: PyTree, variance: Any, rate: Array, t: Array
     ) -> Diagonal:
         """Return the state after step t, from 1, with the gradient of the mean loss at parameters drawn with noise."""
-        deviation, structure = self.deviation(state, variance), jax.tree.structure(state.mean)
-        trees = (*state, gradient, noise, deviation, variance)
-        moved = [self._moved(rate, t, *leaves) for leaves in zip(*map(jax.tree.leaves, trees), strict=True)]
-        return Diagonal(*map(structure.unflatten, zip(*moved, strict=True)))
 
-    def _moved(
-        self,
-        rate: Array,
-        t: Array,
-        mean: Array,
-        hessian: Array,
-        momentum: Array,
-        gradient: Array,
-        noise: Array,
-        deviation: Array,
-        variance: Any,
-    ) -> tuple[Array, Array, Array]:
-        delta = 1.0 / (self.num_data * variance)
-        change = (1.0 - self.beta2) * (gradient * noise / deviation - hessian)
-        hessian = hessian + change + 0.5 * change * change / (hessian + delta)
-        momentum = self.beta1 * momentum + (1.0 - self.beta1) * gradient
-        unbiased = momentum / (1.0 - self.beta1 ** t.astype(momentum.dtype))
-        step = (unbiased + delta * mean) / (hessian + delta)
-        if self.clip is not None:
-            step = jnp.clip(step, -self.clip, self.clip)
-        return mean - rate.astype(step.dtype) * step, hessian, momentum
+        def moved(mean, hessian, momentum, gradient, noise, deviation, variance):
+            delta = 1.0 / (self.num_data * variance)
+            change = (1.0 - self.beta2) * (gradient * noise / deviation - hessian)
+            hessian = hessian + change + 0.5 * change * change / (hessian + delta)
+            momentum = self.beta1 * momentum + (1.0 - self.beta1) * gradient
+            unbiased = momentum / (1.0 - self.beta1 ** t.astype(momentum.dtype))
+            step = (unbiased + delta * mean) / (hessian + delta)
+            if self.clip is not None:
+                step = jnp.clip(step, -self.clip, self.clip)
+            return Diagonal(mean - rate.astype(step.dtype) * step, hessian, momentum)
+
+        found = jax.tree.map(moved, *state, gradient, noise, self.deviation(state, variance), variance)
+        return jax.tree.transpose(jax.tree.structure(state.mean), None, found)
 
 
 def ivon(

@@ -119,8 +119,7 @@ class KroneckerOver(AbstractWhole):
 
     def prior_variances(self) -> Float[Array, " D"]:
         """Return the prior variance of each entry outside the layers."""
-        arrays = others(eqx.filter(self.network, eqx.is_inexact_array), self.places)
-        chosen = [array for array, is_rest in zip(arrays, self.is_rest, strict=True) if is_rest]
+        chosen = _rest(self.network, self.places, self.is_rest)
         parts = [jnp.full(a.size, v, _tree.widened(a).dtype) for a, v in zip(chosen, self.prior_variance, strict=True)]
         return jnp.concatenate(parts)
 
@@ -140,9 +139,12 @@ def others(network: PyTree, places: tuple[int, ...]) -> list[Any]:
 
 def vector_of(network: PyTree, places: tuple[int, ...], is_rest: tuple[bool, ...]) -> Float[Array, " D"]:
     """Return the entries of the arrays outside the layers that have a posterior, in at least single precision."""
+    return jnp.concatenate([jnp.ravel(_tree.widened(array)) for array in _rest(network, places, is_rest)])
+
+
+def _rest(network: PyTree, places: tuple[int, ...], is_rest: tuple[bool, ...]) -> list[Array]:
     arrays = others(eqx.filter(network, eqx.is_inexact_array), places)
-    arrays = [a for a, chosen in zip(arrays, is_rest, strict=True) if chosen]
-    return jnp.concatenate([jnp.ravel(_tree.widened(array)) for array in arrays])
+    return [array for array, chosen in zip(arrays, is_rest, strict=True) if chosen]
 
 
 def assembled(

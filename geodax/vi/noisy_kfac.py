@@ -40,7 +40,7 @@ from jaxtyping import Float
 
 from geodax import _checks, _parameters, _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar, Schedule
-from geodax.data.parts import DATA_AXIS, Part, gathered_again, over_rows, own_examples, whole
+from geodax.data.parts import DATA_AXIS, Part, gathered_again, one_by_one, over_rows, own_examples, whole
 from geodax.vi.dense import extended, layers_at, matrix_of, output_zeros, places_of, replaced, require_one_call
 from geodax.vi.eigenbases import LayerState, first_layer, like_rows, mesh_of, placed_like, refreshed
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
@@ -165,8 +165,8 @@ def noisy_kfac(
         require_same(network)
         network = eqx.filter(network, eqx.is_inexact_array)
         layers = tuple(map(first, layers_at(network, places), units))
-        free = [a for a, chosen in zip(others(network, places), is_rest, strict=True) if not chosen]
-        free = tuple(_tree.widened(jnp.array(point)) for point in free)
+        outside = zip(others(network, places), is_rest, strict=True)
+        free = tuple(_tree.widened(jnp.array(array)) for array, chosen in outside if not chosen)
         rest = None
         if any(is_rest):
             mean = vector_of(network, places, is_rest)
@@ -287,42 +287,34 @@ def _moments(
 
         return replaced(at(rest, points), places, rotated)
 
-    single = jax.tree.map(lambda leaf: leaf[:, None] if jnp.ndim(leaf) else leaf, rows)
-    axes = jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, rows)
+    single, axes = one_by_one(rows)
 
-    def given(slots: list[Any], rest: Array | None, points: tuple[Array, ...]) -> Array:
+    def values_of(slots: list[Any], rest: Array | None, points: tuple[Array, ...], keys: Array | None = None) -> Array:
+        """The log likelihoods, with keys those of targets drawn from the network."""
         gathered = whole(part, layers)
 
-        def of_one(slots: list[Any], rows: PyTree) -> Array:
-            return log_likelihood(position(gathered, slots, rest, points), rows)[0]
+        def of_one(slots: list[Any], rows: PyTree, key: PRNGKey | None) -> Array:
+            network = position(gathered, slots, rest, points)
+            if draw_targets is not None and key is not None:
+                rows = jax.lax.stop_gradient(draw_targets(key, network, rows))
+            return log_likelihood(network, rows)[0]
 
-        return _tree.widened(jax.vmap(of_one, (0, axes))(slots, single))
+        return _tree.widened(jax.vmap(of_one, (0, axes, 0))(slots, single, keys))
 
     weights = [layer.weight.shape for layer in layers_at(at(rest, points), places)]
     slots = [
         (jnp.zeros((size, layer.right.shape[1]), layer.right.dtype), jnp.zeros((size, rows), layer.right.dtype))
         for layer, (rows, _) in zip(layers, weights, strict=True)
     ]
-    values, pull = jax.vjp(again(given), slots, rest, points)
+    values, pull = jax.vjp(again(values_of), slots, rest, points)
     found, of_rest, of_points = pull(jnp.full_like(values, 1.0 / size))
     curved = [(x, size * g) for x, g in found]
     if draw_targets is not None:
-        draw = draw_targets
         # a key for each example of the batch, whichever device has it
         number, count = part.share(DATA_AXIS, *part.model_axes) if isinstance(part, Part) else (None, 1)
         keys = jax.random.split(key, size * count)
         keys = keys if number is None else jax.lax.dynamic_slice_in_dim(keys, number * size, size)
-
-        def sampled(slots: list[Any]) -> Array:
-            gathered = whole(part, layers)
-
-            def of_one(slots: list[Any], rows: PyTree, key: PRNGKey) -> Array:
-                network = position(gathered, slots, rest, points)
-                return log_likelihood(network, jax.lax.stop_gradient(draw(key, network, rows)))[0]
-
-            return _tree.widened(jax.vmap(of_one, (0, axes, 0))(slots, single, keys))
-
-        drawn, pull = jax.vjp(again(sampled), slots)
+        drawn, pull = jax.vjp(again(lambda slots: values_of(slots, rest, points, keys)), slots)
         (curved,) = pull(jnp.ones_like(drawn))
     moments = []
     for (inputs, g), (_, other), layer in zip(found, curved, whole(part, layers), strict=True):

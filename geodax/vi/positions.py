@@ -40,8 +40,7 @@ def require_free(owner: str, position: Position) -> None:
                 f"{owner}: expected free arrays, to which it adds steps or noise, but {name or 'the position'} is a "
                 f"{type(node).__name__}, whose weights lie on a manifold and would leave it. Use ordinary layers (of "
                 "nn.MLP: orthogonal=False, rank=None; of nn.adapt: factorization='polar'), or sample this network: "
-                "gx.sghmc(posterior, "
-                "manifold=gx.nn.geometry(network))."
+                "gx.sghmc(posterior, manifold=gx.nn.geometry(network))."
             )
 
 
@@ -198,8 +197,8 @@ class GaussianOver(AbstractWhole):
         self.layout = tuple((leaf.shape, point) for leaf, point in zip(leaves, is_point, strict=True))
         if log_prior is not None:
             _checks.function("GaussianOver", "log_prior", log_prior, "a function of the position")
-        if log_prior is not None and prior_variance != 1.0:
-            raise ValueError("GaussianOver: give one of log_prior and prior_variance.")
+            if prior_variance != 1.0:
+                raise ValueError("GaussianOver: give one of log_prior and prior_variance.")
         self.log_prior = log_prior
         self.prior_variance = checked if isinstance(prior_variance, tuple) else checked[0]
         if isinstance(prior_variance, tuple):

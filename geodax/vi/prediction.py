@@ -40,7 +40,7 @@ def predict(
         TypeError: If the network is not callable, and there is no ``apply``.
         ValueError: If x has no rows, or ``apply`` does not return one row for each of them.
     """
-    return _over_draws(key, network, x, apply, num_samples, apply)
+    return _over_draws(key, network, x, num_samples, apply)
 
 
 def sample_functions(
@@ -74,19 +74,12 @@ def sample_functions(
     def once(drawn: Any, x: Array) -> Array:
         return drawn.jointly(x, apply) if isinstance(drawn, Rows) else apply(drawn, x)
 
-    return _over_draws(key, network, x, apply, num_samples, once)
+    return _over_draws(key, network, x, num_samples, once)
 
 
-def _over_draws(
-    key: Any, network: PyTree, x: Any, apply: Any, num_samples: Any, once: Callable[[Any, Any], Any]
-) -> Any:
+def _over_draws(key: Any, network: PyTree, x: Any, num_samples: Any, once: Callable[[Any, Any], Any]) -> Any:
     key, x = _checks.random_key("vi", key), _examples(x)
     num_samples = _checks.whole("vi", "num_samples", num_samples)
-    if apply is apply_network and not callable(network):
-        raise TypeError(
-            f"vi: expected a network, a function of one example, found {_checks.described(network)}; for other "
-            "positions pass apply=..., a function (position, x) -> outputs."
-        )
 
     def rows(key: PRNGKey) -> Any:
         outputs = once(draw(network, key), x)

@@ -18,6 +18,7 @@ Sources:
     Zhang, Sun, Duvenaud and Grosse (2018), Noisy natural gradient as variational inference. ICML.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ import jax.numpy as jnp
 
 from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree, Schedule
-from geodax.data.parts import gradients_over_parts, own_examples, scattered, whole
+from geodax.data.parts import gradients_over_parts, one_by_one, own_examples, scattered, whole
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
 from geodax.vi.ivon import mean_and_gradient, schedule_of
 from geodax.vi.positions import NOISE, GaussianOver, same_positions
@@ -107,9 +108,7 @@ def vogn(
 
         def averages(part: PyTree, position: PyTree, _: PyTree) -> tuple[Array, tuple[PyTree, PyTree]]:
             """Means over examples of the log likelihood, its gradients and their squares."""
-            rows = own_examples(part)
-            single = jax.tree.map(lambda leaf: leaf[:, None] if jnp.ndim(leaf) else leaf, rows)
-            axes = jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, rows)
+            single, axes = one_by_one(own_examples(part))
             values, gradients = jax.vmap(
                 jax.value_and_grad(lambda position, rows: log_likelihood(position, rows)[0]), (None, axes)
             )(whole(part, position), single)
@@ -124,22 +123,20 @@ def vogn(
             value, gradient = mean_and_gradient(log_likelihood, batch, position)
             square = jax.tree.map(lambda g: g * g, gradient)
         first, square = q.arranged(gradient), q.arranged(square)
-        first = jax.tree.map(lambda g: -g, first)
-        count = state.count + 1
-        rate = rates(iteration)
+        first = _tree.scale(-1.0, first)
+        count, rate = state.count + 1, rates(iteration)
 
-        def moved(position, average, curvature, gradient, squared, prior):
+        def moved(position, average, curvature, gradient, squared, prior=0.0):
             average = beta1 * average + (1.0 - beta1) * (gradient + prior * position)
             curvature = beta2 * curvature + (1.0 - beta2) * squared
             step = average / (1.0 - beta1 ** count.astype(average.dtype)) / (curvature + prior + damping)
             return position - rate.astype(step.dtype) * step, average, curvature
 
         trees = (state.mean, state.momentum, state.curvature, first[0], square[0])
-        found = [moved(p, a, f, g, s, delta) for p, a, f, g, s in zip(*map(jax.tree.leaves, trees), strict=True)]
-        structure = jax.tree.structure(state.mean)
-        mean, momentum, curvature = map(structure.unflatten, zip(*found, strict=True))
+        found = jax.tree.map(functools.partial(moved, prior=delta), *trees)
+        mean, momentum, curvature = jax.tree.transpose(jax.tree.structure(state.mean), None, found)
         points_moved = [
-            moved(point, *averages, g, s, 0.0)
+            moved(point, *averages, g, s)
             for point, averages, g, s in zip(state.points, state.point_averages, first[1], square[1], strict=True)
         ]
         expected = num_data * value

@@ -96,7 +96,7 @@ def test_numbers_may_be_injected(key, temperature):
     np.testing.assert_array_equal(update(params, state, params)[0], jnp.zeros(4))
     with pytest.raises(TypeError, match=r"learning_rate must be a number, found an array of .* of shape \(2,\)"):
         jax.jit(lambda rate: langevin(gx.metrics.RMSProp(), rate, **settings).init(params))(jnp.ones(2))
-    with pytest.raises(ValueError, match="learning_rate must be positive"):
+    with pytest.raises(ValueError, match="learning_rate must be a positive number"):
         langevin(gx.metrics.RMSProp(), jnp.zeros(()), **settings)
     with pytest.raises(ValueError, match="temperature must be at least 0"):
         langevin(gx.metrics.RMSProp(), 0.1, **(settings | {"temperature": jnp.array(-1.0)}))

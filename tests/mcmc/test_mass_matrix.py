@@ -14,7 +14,7 @@ from geodax.mcmc.mass_matrix import (
     Rows,
     correlated,
     estimate,
-    initial_correlation,
+    initial_mass,
     log_growth,
     room_for,
     rows_to_keep,
@@ -65,7 +65,8 @@ def check_few_large_and_many_small_eigenvalues():
     covariance = covariance_of(60, 0.98, generator)
     rows = rows_of(covariance, 100, generator)
     scale = jnp.asarray(rows.draws.std(axis=0))
-    found = estimate(rows, jnp.asarray(100), scale, scale, initial_correlation("low_rank", scale, True), True)
+    before = initial_mass("low_rank", gx.Euclidean(), scale).correlation
+    found = estimate(rows, jnp.asarray(100), scale, scale, before, True)
     assert condition(covariance, found) < 4
 
 
@@ -76,7 +77,7 @@ def check_estimate_of_a_normal_distribution(num_rows):
     covariance = covariance_of(12, 0.95, generator)
     rows = rows_of(covariance, num_rows, generator, room=num_rows + 7)
     scale = jnp.asarray(rows.draws[:num_rows].std(axis=0))
-    before = initial_correlation("dense", scale, True)
+    before = initial_mass("dense", gx.Euclidean(), scale).correlation
     found = estimate(rows, jnp.asarray(num_rows), scale, scale, before, True)
     units = np.outer(scale, scale)
     values, vectors = np.linalg.eigh(covariance / units)
@@ -97,7 +98,7 @@ class TestEstimate:
         covariance = factors_of(dim, 5, generator)
         rows = jax.tree.map(lambda x: x.astype(dtype), rows_of(covariance, 128, generator))
         scale = jnp.asarray(rows.draws.std(axis=0))
-        before = initial_correlation("low_rank", scale, True)
+        before = initial_mass("low_rank", gx.Euclidean(), scale).correlation
         diagonal = condition(covariance, MassMatrix(scale))
         found = condition(covariance, estimate(rows, jnp.asarray(128), scale, scale, before, True))
         assert diagonal > 1000
@@ -112,7 +113,7 @@ class TestEstimate:
         covariance = np.eye(300) + 3.0 * loadings @ loadings.T
         rows = rows_of(covariance, num_rows, generator)
         scale = jnp.asarray(rows.draws.std(axis=0))
-        before = initial_correlation("low_rank", scale, True)
+        before = initial_mass("low_rank", gx.Euclidean(), scale).correlation
         found = estimate(rows, jnp.asarray(num_rows), scale, scale, before, True)
         assert gain * condition(covariance, found) < condition(covariance, MassMatrix(scale))
 
@@ -124,7 +125,8 @@ class TestEstimate:
         covariance = np.eye(200) + 400.0 * directions @ directions.T
         rows = rows_of(covariance, 500, generator)
         scale = jnp.ones(200)
-        found = estimate(rows, jnp.asarray(500), scale, scale, initial_correlation("low_rank", scale, True), True)
+        before = initial_mass("low_rank", gx.Euclidean(), scale).correlation
+        found = estimate(rows, jnp.asarray(500), scale, scale, before, True)
         assert 0.7 < float(found.scale[0]) < 5.0
 
     @pytest.mark.thorough
@@ -149,9 +151,9 @@ class TestEstimate:
         """The default stops at 10,000 entries; one entry alone has no correlations."""
         for kind, dim, rank in [("dense", 90, 90), ("low_rank", 90, 32), (None, 90, 32), (None, 3, 3)]:
             scale = jnp.ones(dim)
-            assert initial_correlation(kind, scale, True).vectors.shape == (dim, rank)
+            assert initial_mass(kind, gx.Euclidean(), scale).correlation.vectors.shape == (dim, rank)
         for kind, dim in [("diagonal", 30), ("dense", 1), (None, 10_001)]:
-            assert initial_correlation(kind, jnp.ones(dim), True) == ()
+            assert initial_mass(kind, gx.Euclidean(), jnp.ones(dim)).correlation == ()
 
 
 def mixed_mass():

@@ -544,7 +544,7 @@ def test_last_weights_after_orthonormal_ones_are_free_to_scale(blobs, options, s
         ({"rank": (1,)}, "as many ranks"),
         ({"num_warmup": 0}, "num_warmup must be at least 1"),
         ({"batch_size": 0}, "batch_size"),
-        ({"step_size": -1.0}, "step_size must be positive"),
+        ({"step_size": -1.0}, "step_size must be a positive number"),
         ({"temperature": -1.0}, "temperature must be at least 0"),
         ({"prior": "horseshoe", "temperature": 0.9}, "leaves no proper posterior"),
         ({"prior": "horseshoe", "temperature": 0.0}, "collapses the array to zero"),

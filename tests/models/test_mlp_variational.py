@@ -124,7 +124,7 @@ def test_each_learns(kind):
         ({"orthogonal": True}, "use inference='mcmc'"),
         ({"temperature": 0.5}, "temperature must be 1"),
         ({"num_warmup": 0}, "num_warmup must be at least 1"),
-        ({"step_size": -1.0}, "step_size must be positive"),
+        ({"step_size": -1.0}, "step_size must be a positive number"),
     ],
 )
 def test_errors(line, options, words):

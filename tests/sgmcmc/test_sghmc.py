@@ -472,12 +472,12 @@ def test_a_frozen_monge_metric_does_not_heat_while_it_learns(key, size, scale):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"step_size": 0.0}, "step_size must be positive"),
-        ({"friction": 1.5}, r"friction must lie in \(0, 1\]"),
+        ({"step_size": 0.0}, "step_size must be a positive number"),
+        ({"friction": 1.5}, "friction must be above 0 and at most 1"),
         ({"temperature": -1.0}, "temperature must be at least 0"),
         ({"ordering": "abc"}, "ordering must be one of"),
         ({"num_inner_steps": 0}, "num_inner_steps must be at least 1"),
-        ({"step_size": float("nan")}, "step_size must be positive"),
+        ({"step_size": float("nan")}, "step_size must be a positive number"),
     ],
 )
 def test_arguments_are_checked(settings, message):

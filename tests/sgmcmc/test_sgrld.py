@@ -337,12 +337,9 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (
-                {"exploration_ratio": 1.0},
-                "exploration_ratio must be below 1, found 1.0; otherwise the chain never samples",
-            ),
-            ({"exploration_ratio": -0.1}, "exploration_ratio must be at least 0 and finite, found -0.1"),
-            ({"value": 0.0}, "value must be positive and finite, found 0.0"),
+            ({"exploration_ratio": 1.0}, "exploration_ratio must be at least 0 and below 1 and finite, found 1.0"),
+            ({"exploration_ratio": -0.1}, "exploration_ratio must be at least 0 and below 1 and finite, found -0.1"),
+            ({"value": 0.0}, "value must be a positive number and finite, found 0.0"),
             ({"num_iterations": 0}, "num_iterations must be at least 1, found 0"),
         ],
     )

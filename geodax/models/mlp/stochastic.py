@@ -39,7 +39,6 @@ from geodax.posterior import Posterior
 from geodax.run.sample import sample
 from geodax.run.training import train_first
 from geodax.sgmcmc import metrics
-from geodax.sgmcmc.schedules import as_number
 from geodax.sgmcmc.sghmc import sghmc
 from geodax.sgmcmc.sgrld import sgrld
 
@@ -129,9 +128,8 @@ class StochasticGradientMCMC(AbstractInference):
     def check_numbers(self) -> None:
         """Raise TypeError or ValueError for a number out of range."""
         owner, counts = "StochasticGradientMCMC", ["batch_size", "num_samples", "thinning", "num_chains"]
-        for name, least in (("friction", None), ("temperature", 0.0)):
-            if getattr(self, name) is not None:
-                as_number(owner, name, getattr(self, name), least=least)
+        _checks.number(owner, "friction", self.friction, above=0.0)
+        _checks.number(owner, "temperature", self.temperature, least=0.0)
         if self.num_warmup != 0 or self.step_size is None:
             counts.append("num_warmup")
         require_numbers(owner, self, *counts)

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from geodax._types import Array
+from geodax.data.parts import automatic_axes
 
 
 def on_own_devices(function: Callable[..., Array], shape: tuple[int, ...], blocks: Array, *others: Array) -> Array:
@@ -17,10 +18,8 @@ def on_own_devices(function: Callable[..., Array], shape: tuple[int, ...], block
     where they are. All devices have the other arrays. Without axes of a mesh that are left to XLA, or if they divide
     neither the rows nor the columns, XLA gathers the blocks.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
-    names = tuple(name for name, kind in kinds if kind == AxisType.Auto and mesh.shape[name] > 1)
-    size = math.prod(mesh.shape[name] for name in names)
+    names = automatic_axes()
+    size = math.prod(jax.sharding.get_abstract_mesh().shape[name] for name in names)
     lengths = [n if n % size == 0 else 0 for n in shape]
     first = 0 if not lengths or np.argmax(lengths) == 0 else 1
     axis = next((axis for axis in (first, 1 - first) if blocks.shape[axis] % size == 0), None)

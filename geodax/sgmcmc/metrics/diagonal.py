@@ -31,7 +31,6 @@ from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, before_first, 
 from geodax.sgmcmc.metrics.sizes import Sizes, of_leaves
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import scalar_dtype
-from geodax.sgmcmc.schedules import as_number
 
 _GAMMAS = ("none", "full", "averaged")
 
@@ -68,7 +67,7 @@ class RMSProp(AbstractMetric):
 
     def __init__(self, *, decay: float = 0.99, epsilon: float = 1e-5, gamma: str = "none", lag: bool = False):
         self.decay = _checks.number("RMSProp", "decay", decay, least=0.0, below=1.0)
-        self.epsilon = as_number("RMSProp", "epsilon", epsilon, least=0.0)
+        self.epsilon = _checks.number("RMSProp", "epsilon", epsilon, least=0.0)
         self.gamma, self.lag = _checks.chosen("RMSProp", "gamma", gamma, _GAMMAS), bool(lag)
 
     @property
@@ -170,7 +169,7 @@ class Wenzel(AbstractMetric):
 
     def __init__(self, *, decay: float = 0.99, epsilon: float = 1e-7, update_every: int = 1):
         self.decay = _checks.number("Wenzel", "decay", decay, least=0.0, below=1.0)
-        self.epsilon = as_number("Wenzel", "epsilon", epsilon)
+        self.epsilon = _checks.number("Wenzel", "epsilon", epsilon, above=0.0)
         self.update_every = _checks.whole("Wenzel", "update_every", update_every)
 
     def init(self, position: Position) -> WenzelState:

@@ -45,7 +45,6 @@ from geodax._types import Array, Position, PyTree, Scalar
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, moving_average, share_of_mean
 from geodax.sgmcmc.metrics.sizes import LEAST
 from geodax.sgmcmc.precision import scalar_dtype, scaled
-from geodax.sgmcmc.schedules import as_number
 
 _GAMMAS = ("none", "a2", "full", "averaged")
 
@@ -115,10 +114,10 @@ class Monge(AbstractMetric):
             )
         if alpha2 is None and normalize is None:
             normalize = 1.0
-        self.alpha2 = None if alpha2 is None else as_number("Monge", "alpha2", alpha2, least=0.0)
+        self.alpha2 = None if alpha2 is None else _checks.number("Monge", "alpha2", alpha2, least=0.0)
         self.decay = _checks.number("Monge", "decay", decay, least=0.0, below=1.0)
         self.gamma, self.lag, self.exact = _checks.chosen("Monge", "gamma", gamma, _GAMMAS), bool(lag), bool(exact)
-        self.normalize = None if normalize is None else as_number("Monge", "normalize", normalize)
+        self.normalize = None if normalize is None else _checks.number("Monge", "normalize", normalize, above=0.0)
         self.normalize_decay = _checks.number("Monge", "normalize_decay", normalize_decay, least=0.0, below=1.0)
 
     @property

@@ -39,7 +39,6 @@ from geodax.sgmcmc.metrics.blocks import on_own_devices
 from geodax.sgmcmc.metrics.sizes import OUT, Sizes
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import scalar_dtype
-from geodax.sgmcmc.schedules import as_number
 
 _METHODS = ("eigh", "newton")
 _VARIANTS = ("shampoo", "soap")
@@ -113,7 +112,7 @@ class Shampoo(AbstractMetric):
         vectors: str = "full",
     ):
         self.decay = _checks.number("Shampoo", "decay", decay, least=0.0, below=1.0)
-        self.epsilon = as_number("Shampoo", "epsilon", epsilon)
+        self.epsilon = _checks.number("Shampoo", "epsilon", epsilon, above=0.0)
         self.block_size = _checks.whole("Shampoo", "block_size", block_size)
         self.statistics_every = _checks.whole("Shampoo", "statistics_every", statistics_every)
         self.update_every = _checks.whole("Shampoo", "update_every", update_every)
@@ -228,17 +227,18 @@ class Shampoo(AbstractMetric):
         self, state: LeafState, shape: tuple[int, ...], is_known: Array, scale: Scalar, share: Scalar
     ) -> LeafState:
         num_sides = 2 if len(shape) > 1 else 1
+        power = 4 * num_sides  # the denominator of the exponent for half of the inverse
 
         def root(m: Array) -> Array:
             if self.variant == "soap":
-                return on_own_devices(lambda m: in_pieces(_eigenvectors, m), shape, m)
+                return on_own_devices(lambda m: in_pieces(lambda m: jnp.linalg.eigh(m)[1], m), shape, m)
             unknown = (scale**2).astype(m.dtype) * eye_like(m)
             level = share.astype(m.dtype) * jnp.mean(jnp.diagonal(m, axis1=-2, axis2=-1))
             m = jnp.where(is_known, m, jnp.broadcast_to(unknown, m.shape))
             least = jnp.maximum(level, self.epsilon)
             if self.method == "newton":  # products, which XLA divides, and one stop for all blocks
-                return inverse_root(m, _power(num_sides), least, self.method)
-            return on_own_devices(lambda m, least: inverse_root(m, _power(num_sides), least), shape, m, least)
+                return inverse_root(m, power, least, self.method)
+            return on_own_devices(lambda m, least: inverse_root(m, power, least), shape, m, least)
 
         state = state._replace(left_factor=root(state.left))
         return state._replace(right_factor=root(state.right)) if num_sides == 2 else state
@@ -267,15 +267,6 @@ def _learning(leaves: _Leaves, tree: PyTree) -> list[Array]:
 def _num_sides(leaf: Array) -> int:
     """2 for a matrix, including one with a single row or column, 1 for a vector or scalar."""
     return 2 if leaf.ndim > 1 else 1
-
-
-def _power(num_sides: int) -> int:
-    """The exponent's denominator for half of the inverse."""
-    return 4 * num_sides
-
-
-def _eigenvectors(m: Array) -> Array:
-    return jnp.linalg.eigh(m)[1]
 
 
 def _block_shape(size: int, largest: int) -> tuple[int, int]:
