@@ -242,7 +242,7 @@ def plain(owner: str, name: str, value: Any) -> np.ndarray:
 
 def data_types(value: Any) -> dict[Any, Any]:
     """Return the data types by column of a pandas DataFrame, and by None that of another array."""
-    dtypes = getattr(value, "dtypes", None)
+    dtypes: Any = getattr(value, "dtypes", None)
     return dict(dtypes.items()) if hasattr(dtypes, "items") else {None: getattr(value, "dtype", None)}
 
 
