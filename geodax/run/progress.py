@@ -82,8 +82,8 @@ Reporter = Callable[[Progress], None]
 
 
 def at_times(write: Callable[[str], None], seconds: float) -> Reporter:
-    """Return a function that writes the progress first, at the ends of warm-up and run, and else after some seconds."""
-    written_at = -math.inf
+    """Return a function that writes the progress after some seconds, and at the ends of warm-up and run."""
+    written_at = time.monotonic()
 
     def report(progress: Progress) -> None:
         nonlocal written_at
