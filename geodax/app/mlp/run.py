@@ -27,6 +27,7 @@ from geodax.diagnostics.findings import Finding, check
 from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.regressor import COUNTS, SYMMETRIC, BayesianMLPRegressor
 from geodax.models.unit_network.functions import moments
+from geodax.predict.conformal import prediction_sets
 from geodax.predict.numbers import numbers_from_distributions
 
 _COVERAGE = 0.9
@@ -178,13 +179,13 @@ class ClassifierRun(AbstractMLPRun):
         heading = [*(f"p({label})" for label in model.classes_), "entropy", "aleatoric", "epistemic"]
         columns = [model.classes_[parts.labels], *parts.probabilities.T, parts.total, parts.aleatoric, parts.epistemic]
         if hasattr(model, "calibration_"):
-            members = model.predict_set(inputs, 1 - _COVERAGE)
+            known, labels = model.calibration_
+            members = prediction_sets(known, labels, parts.probabilities, coverage=_COVERAGE).members
             heading.append(f"set_{_COVERAGE:.0%}")
             columns.append(np.array([in_one_cell(model.classes_[row].tolist()) for row in members], str))
         if targets is not None:
             heading += ["observed", "log_probability"]
-            density = model.log_predictive(inputs, targets)
-            columns += [targets, np.where(targets == "", np.nan, density)]
+            columns += [targets, np.where(targets == "", np.nan, model.log_of(parts.probabilities, targets))]
         return heading, columns
 
 
