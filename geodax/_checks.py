@@ -240,6 +240,12 @@ def plain(owner: str, name: str, value: Any) -> np.ndarray:
     return x.astype(x.dtype.newbyteorder("=")) if x.dtype.byteorder not in "=|" else x
 
 
+def data_types(value: Any) -> dict[Any, Any]:
+    """Return the data types by column of a pandas DataFrame, and by None that of another array."""
+    dtypes: Any = getattr(value, "dtypes", None)
+    return dict(dtypes.items()) if hasattr(dtypes, "items") else {None: getattr(value, "dtype", None)}
+
+
 def numbers(owner: str, name: str, value: Any) -> np.ndarray:
     """Return a NumPy array of real numbers in double precision.
 
@@ -249,6 +255,8 @@ def numbers(owner: str, name: str, value: Any) -> np.ndarray:
     """
     if getattr(value, "dtype", None) == np.dtype(object) or hasattr(value, "to_numpy"):  # columns of several types
         try:
+            if any(getattr(dtype, "kind", None) in ("m", "M") for dtype in data_types(value).values()):
+                raise TypeError("dates and times are none")  # they would become counts, missing ones the smallest count
             value = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"{owner}: {name} must be an array of real numbers: {error}.") from error

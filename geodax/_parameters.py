@@ -84,12 +84,18 @@ def _varies(leaf: Any) -> bool:
     )
 
 
-def note_if_in_training(error: Exception) -> bool:
-    """Add to the error of a network in training mode what to do; return whether it is one."""
+def explain(error: Exception, network: PyTree) -> bool:
+    """Add what to do to the error of a network in training mode or of a stack of networks; return whether it is one."""
+    leaves = jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, eqx.nn.Linear))
     if type(error).__name__ == "TraceContextError":  # of Flax, which need not be installed
         error.add_note("The network changes its state when it is applied; call model.eval() before nnx.split.")
     elif "Dropout requires a key" in str(error):  # of Equinox
         error.add_note("The network is in training mode; apply equinox.nn.inference_mode to it first.")
+    elif any(isinstance(leaf, eqx.nn.Linear) and jnp.ndim(leaf.weight) > 2 for leaf in leaves):
+        error.add_note(
+            "The network is a stack of networks, as equinox.filter_vmap makes it. Give one of them, "
+            "jax.tree.map(lambda x: x[0] if equinox.is_array(x) else x, stack), or apply all by equinox.filter_vmap."
+        )
     else:
         return False
     return True

@@ -97,7 +97,7 @@ def check(
     findings = [
         *_non_finite(draws),
         *rounded_density(stats),
-        *_chains_that_never_moved(still, {name for name in still if draws[name].dtype.kind in "biu"}),
+        *_chains_that_never_moved(still, {name for name in still if draws[name].dtype.kind in "biu"}, stats),
         *repeated_chains(draws),
         *_stopped(stats),
         *_clipped(stats),
@@ -138,19 +138,25 @@ def _non_finite(draws: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _chains_that_never_moved(
-    is_still: Mapping[str, Bool[np.ndarray, " chain"]], discrete: Collection[str]
+    is_still: Mapping[str, Bool[np.ndarray, " chain"]], discrete: Collection[str], stats: Mapping[str, Any]
 ) -> Iterator[Finding]:
     if not is_still:  # no variable has an entry that could move
         return
     everything_is_still = np.logical_and.reduce(list(is_still.values()))
+    why = (
+        "Its steps were lost in rounding: look for a step size that is far too small, and for a density without a "
+        "bound, such as a loss in place of a log likelihood"
+        if "potential" in stats  # of a sampler that accepts everything
+        else "Every proposal was rejected: start that chain elsewhere, let the warm-up find a smaller step size, and "
+        "check that the log density is finite at the initial position"
+    )
     if everything_is_still.any():
         yield Finding(
             "severe",
             "A chain that never moved",
             f"{_chains(everything_is_still).capitalize()} repeated one point in all draws; every chain "
             "should move through the posterior.",
-            "Every proposal was rejected: start that chain elsewhere, let the warm-up find a smaller step size, "
-            "and check that the log density is finite at the initial position. Exclude the chain from all estimates.",
+            f"{why}. Exclude the chain from all estimates.",
         )
     for name, still in is_still.items():
         alone = still & ~everything_is_still

@@ -42,11 +42,11 @@ Apply = Callable[[Position, PyTree], Array]
 
 
 def outputs_of(apply: Apply, position: Position, x: PyTree) -> Array:
-    """Return ``apply(position, x)``, in at least single precision; errors of training mode say what to do."""
+    """Return ``apply(position, x)``, in at least single precision; errors of common causes say what to do."""
     try:
         return _tree.widened(apply(position, x))
     except Exception as error:
-        _parameters.note_if_in_training(error)
+        _parameters.explain(error, position)
         raise
 
 

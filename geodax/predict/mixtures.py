@@ -53,22 +53,27 @@ class Mixture(NamedTuple):
     parameters: tuple[np.ndarray, ...]
 
     @property
+    def components(self) -> Any:
+        """The distributions of all draws, draw x example x ...."""
+        return self.distribution(*self.parameters)
+
+    @property
     def is_discrete(self) -> bool:
         """Whether the targets are counts."""
         return hasattr(self._at(slice(0, 1)), "logpmf")
 
     def mean(self) -> Float[np.ndarray, "examples ..."]:
         """Return the means."""
-        return self._all.mean().mean(axis=0)
+        return self.components.mean().mean(axis=0)
 
     def std(self) -> Float[np.ndarray, "examples ..."]:
         """Return the standard deviations."""
-        return np.sqrt(self._all.var().mean(axis=0) + self._all.mean().var(axis=0))
+        return np.sqrt(self.components.var().mean(axis=0) + self.components.mean().var(axis=0))
 
     def cdf(self, values: Any) -> Float[np.ndarray, "examples ..."]:
         """Return the probabilities of at most the given values: one for each target, or one for all."""
-        found = np.asarray(self._all.cdf(values))
-        expected = np.shape(self._all.mean())
+        found = np.asarray(self.components.cdf(values))
+        expected = np.shape(self.components.mean())
         if found.shape != expected or np.ndim(values) >= len(expected):
             raise ValueError(
                 f"Mixture: expected one value for each target, of shape {expected[1:]}, found {np.shape(values)}."
@@ -101,7 +106,7 @@ class Mixture(NamedTuple):
         Returns:
             The values.
         """
-        return draw_from(self._all, np.random.default_rng(random_state))
+        return draw_from(self.components, np.random.default_rng(random_state))
 
     def quantiles(self, levels: Any) -> Float[np.ndarray, "levels examples ..."]:
         """Compute quantiles of each target.
@@ -118,15 +123,11 @@ class Mixture(NamedTuple):
         """
         numbers = as_levels("Mixture.quantiles", levels)
         size = max(1, _MOST_CELLS // max(1, self.parameters[0][:, :1].size))
-        number = self.parameters[0].shape[1]
+        number, shape = self.parameters[0].shape[1], np.shape(self._at(slice(0, 1)).mean())[2:]
         blocks = [slice(i, i + size) for i in range(0, number, size)]
         find = _count_quantile if self.is_discrete else _quantile
         found = [np.concatenate([find(level, self._at, b) for b in blocks]) for level in numbers]
-        return np.array(found).reshape(len(numbers), *self.mean().shape)
-
-    @property
-    def _all(self) -> Any:
-        return self.distribution(*self.parameters)
+        return np.array(found).reshape(len(numbers), number, *shape)
 
     def _at(self, rows: Any) -> Any:
         return self.distribution(*(parameter[:, rows] for parameter in self.parameters))

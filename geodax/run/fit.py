@@ -27,9 +27,9 @@ from geodax.run.failures import from_the_start, is_defined, of_large_numbers, su
 from geodax.run.feeding import Feed, loader_of, make_step_feed, warn_unless_repeatable
 from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first_carry, history_of, is_exhausted
 from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
+from geodax.run.likelihoods import warn_if_examples_mix, warn_if_likely_a_loss
 from geodax.run.programs import compiled
 from geodax.run.progress import Reporter, reporting
-from geodax.run.separate_examples import warn_if_examples_mix
 from geodax.run.signals import stop_signals
 from geodax.run.split import Split, mesh_of, split_of
 from geodax.sgmcmc.schedules import as_schedule
@@ -39,7 +39,6 @@ from geodax.vi.optimizers import Optimizer, adam
 
 _NUM_WINDOWS = 100
 _LEARNING_RATE = 1e-3
-_MOST_LOG_DENSITY = 100.0  # of a number, where the smallest positive one in single precision is e^-103
 
 
 class Fit(NamedTuple):
@@ -274,19 +273,8 @@ def fit(
             )
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
     fitted = fit_at(run.carry, run.iteration, run.iteration < num_steps)
-    _warn_if_likely_a_loss(fitted.history, feed)
+    warn_if_likely_a_loss("vi.fit", fitted.history.log_likelihood[-1:] / feed.num_data, feed)
     return fitted
-
-
-def _warn_if_likely_a_loss(history: History, feed: Feed) -> None:
-    """Warn of likelihoods that no data in single precision can have."""
-    numbers = sum(leaf.size / leaf.shape[0] for leaf in jax.tree.leaves(feed.examples) if leaf.ndim)
-    last = history.log_likelihood[-1:] / feed.num_data
-    if last.size and last[0] > _MOST_LOG_DENSITY * numbers:
-        _checks.warn(
-            f"vi.fit: the log likelihood is {last[0]:.3g} an example, more than densities of {numbers:g} numbers can "
-            "be. A usual cause is a loss in place of a log likelihood, which has the other sign."
-        )
 
 
 def _optimizer(optimizer: Optimizer | None, learning_rate: Any) -> Optimizer:

@@ -2,13 +2,15 @@
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _MEMORY = 10.0  # seconds
 _UNTYPICAL = 0.1  # fraction of warm-up whose trajectories say nothing of later ones
+_BETWEEN_LINES = 30.0  # seconds, in a file or pipe
 
 
 class Progress(NamedTuple):
@@ -79,20 +81,38 @@ def _left(seconds: float) -> str:
 Reporter = Callable[[Progress], None]
 
 
+def at_times(write: Callable[[str], None], seconds: float) -> Reporter:
+    """Return a function that writes the progress after some seconds, and at the ends of warm-up and run."""
+    written_at = time.monotonic()
+
+    def report(progress: Progress) -> None:
+        nonlocal written_at
+        now = time.monotonic()
+        if now - written_at > seconds or progress.iteration in (progress.num_warmup, progress.num_iterations):
+            written_at = now
+            write(str(progress))
+
+    return report
+
+
 @contextlib.contextmanager
 def progress_bar(stderr: bool = False) -> Iterator[Reporter]:
-    """Show a bar on the terminal with phase, rate, acceptance, divergences and time left."""
+    """Show a bar with phase, rate, acceptance, divergences and time left; lines where the output is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as RichProgress
     from rich.table import Column
 
+    console = Console(stderr=stderr)
+    if not (console.is_terminal or console.is_jupyter):
+        yield at_times(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True), _BETWEEN_LINES)
+        return
     bar = RichProgress(
         TextColumn("{task.description:9}"),
         BarColumn(bar_width=12),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
-        console=Console(stderr=True) if stderr else None,
+        console=console,
     )
     with bar:
         task = bar.add_task("compiling", total=None, facts="")
@@ -109,6 +129,13 @@ def progress_bar(stderr: bool = False) -> Iterator[Reporter]:
             )
 
         yield update
+
+
+def working(words: str) -> AbstractContextManager[Any]:
+    """Show words on the terminal, on standard error, while something is computed that is not counted."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(words)
 
 
 @contextlib.contextmanager

@@ -30,12 +30,12 @@ from geodax.run.driver import Checkpoints, drive
 from geodax.run.failures import cause_of
 from geodax.run.feeding import loader_of, make_feed, warn_unless_repeatable
 from geodax.run.identity import identity_of, require_same_run
+from geodax.run.likelihoods import warn_if_examples_mix, warn_if_likely_a_loss
 from geodax.run.locks import beside, exclusive
 from geodax.run.program_cache import keep_on_disk
 from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes, recorded_with
-from geodax.run.separate_examples import warn_if_examples_mix
 from geodax.run.sharding import CHAIN_AXIS, Devices, put_chains, put_everywhere
 from geodax.run.shards import draws_of, on_hosts
 from geodax.run.signals import stop_signals
@@ -268,6 +268,9 @@ def sample(
             chunks = ChainChunks(run, program, chain_keys, load, draws, *known, cause, description_of(algorithm).owner)
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
         tree = result_of(run, draws, shapes, num_chains)
+        if feed is not None and described.log_likelihood is not None and split is None and not hosts.is_several():
+            potential = np.asarray(tree["sample_stats"].dataset["potential"][:, -1])
+            warn_if_likely_a_loss(described.owner, -potential / getattr(algorithm, "num_data", 1), feed)
         if adapted:
             _keep_adaptation(tree, draws, run.carry[0], adapted, mesh)
         return tree

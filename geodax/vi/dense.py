@@ -111,7 +111,7 @@ def require_one_call(
     try:
         found = uses(network, _is_node, lambda node: any(node is layer for layer in chosen), call, *args)
     except (TypeError, ValueError, RuntimeError) as error:
-        if not _parameters.note_if_in_training(error) and any(node is None for node in nodes_of(network)[0]):
+        if not _parameters.explain(error, network) and any(node is None for node in nodes_of(network)[0]):
             raise TypeError(
                 f"{owner}: expected a whole network, found a {type(network).__name__} with missing leaves that cannot "
                 "be called. If it is the part with the arrays, of equinox.partition or equinox.filter, give the whole "

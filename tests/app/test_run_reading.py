@@ -104,6 +104,13 @@ def _days(*shape):
     return np.full(shape, _DAY)
 
 
+def _mixture_of_days(x):
+    """A predictive distribution of one draw, all of whose numbers are days."""
+    days = _days(1, len(x))
+    component = SimpleNamespace(mean=lambda: days, var=lambda: days**2, logpdf=lambda values: days)
+    return SimpleNamespace(components=component, quantiles=lambda levels: _days(len(levels), len(x)))
+
+
 _OF_NUMBERS = {
     "predict": lambda x, return_std: (_days(len(x)), _days(len(x))),
     "predict_draws": lambda x: _days(5, len(x)),
@@ -122,12 +129,12 @@ _ANSWERS = {
     "classifier": {
         "classes_": np.array(["x", "y", "z"]),
         "predict_parts": lambda x: ClassPredictions(np.full((len(x), 3), 1 / 3), *_days(3, len(x)), 1),
-        "log_predictive": lambda x, y: _days(len(x)),
+        "log_of": lambda probabilities, y: _days(len(probabilities)),
     },
-    "regressor": _OF_NUMBERS
-    | {
+    "regressor": {
         "calibration_": (),
         "likelihood": "gaussian",
+        "predict_distribution": _mixture_of_days,
         "predict_interval": lambda x, alpha: PredictionIntervals(*_days(2, len(x)), np.inf),
     },
     "unit-network": _OF_NUMBERS | {"target_spread_": 1.0, "draws": lambda: SimpleNamespace(noise=np.ones(5))},
@@ -143,6 +150,7 @@ _ANSWERS = {
     "network": {"predict_proba": lambda counts: np.full((len(counts), 3), 1 / 3)},
     "eigenmodel": {"link": "log", "predict_draws": lambda pairs: _days(5, len(pairs))},
 }
+_FIRST = {"classifier": "predict_parts", "regressor": "predict_distribution", "pca": "transform"}
 _TEXT = {repr(_DAY)}
 _DAYS_OF_THE_FILE = {"observed": {f"24591{i:02d}.71" for i in range(40)}}
 _THIRD = {repr(1 / 3)}
@@ -720,7 +728,7 @@ def test_columns_that_are_called_by_numbers_are_found_by_their_names(name, tmp_p
     data = _read(name, path, ("2019", "2020"), **options)
     _table(new, "2020,2019", (1, 2), (3, 5))
     asked = []
-    first = {"classifier": "predict_parts", "pca": "transform"}.get(name, "predict")
+    first = _FIRST.get(name, "predict")
     answer = _ANSWERS[name][first]
     model = SimpleNamespace(**_ANSWERS[name] | {first: lambda x, *a, **o: asked.append(x) or answer(x, *a, **o)})
     notes = run_kind(name).predict(data, model, new, out)
@@ -733,7 +741,7 @@ def test_columns_that_are_called_by_numbers_are_found_by_their_names(name, tmp_p
 def _model(name, **answers):
     """A model with the answers of a kind, which keeps what it is asked about."""
     known, asked = _ANSWERS[name] | answers, []
-    first = "predict_parts" if name == "classifier" else "predict"
+    first = _FIRST.get(name, "predict")
 
     def answer(x, *args, **options):
         asked.append(x)
@@ -820,7 +828,7 @@ def test_sets_of_classes_with_blanks_can_be_parted(tmp_path):
     rows = [(i % 7, i * i % 11, ["very high", "low", "a; b"][i % 3], f"r{i}", f"e{i}") for i in range(30)]
     path, out = _table(tmp_path / "table.csv", "a,b,kind,row,entropy", *rows), tmp_path / "out.csv"
     data = _read("classifier", path, target="kind")
-    sets = {"calibration_": (), "predict_set": lambda x, alpha: np.ones((len(x), 3), bool)}
+    sets = {"calibration_": (np.tile([0.9998, 1e-4, 1e-4], (30, 1)), np.full(30, 2))}  # all classes are in the sets
     names = {"classes_": np.array(["a; b", "low", "very high"])}
     run_kind("classifier").predict(data, _model("classifier", **sets, **names), path, out)
     with open(out, newline="", encoding="utf-8") as file:

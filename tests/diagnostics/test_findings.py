@@ -721,6 +721,9 @@ def test_a_chain_that_never_moved_is_named(draws):
     assert finding.title == "A chain that never moved"
     assert finding.severity == "severe"
     assert finding.detail.startswith("Chain 2 repeated")
+    assert finding.advice.startswith("Every proposal was rejected")
+    (finding, *_) = check(draws, {"potential": np.zeros((4, 500))})
+    assert finding.advice.startswith("Its steps were lost in rounding")
 
 
 def test_a_variable_that_stands_still_in_one_chain_only_is_named(draws):

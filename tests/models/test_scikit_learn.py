@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -221,3 +222,43 @@ def test_a_program_is_that_of_its_inference():
     first = model.predict_draws(X)
     second = model.set_params(inference=Doubled()).fit(X, X[:, 0]).predict_draws(X)
     np.testing.assert_allclose(second - model.target_center_, 2 * (first - model.target_center_), rtol=1e-12)
+
+
+DATES = pd.date_range("2020-01-01", periods=20, name="day")
+FITS = {
+    "BayesianPCA": lambda X: models.BayesianPCA().fit(X),
+    "BayesianMLPRegressor": lambda X: models.BayesianMLPRegressor().fit(X, range(20)),
+    "BayesianMLPClassifier": lambda X: models.BayesianMLPClassifier().fit(X, ["a", "b"] * 10),
+    "UnitNetworkRegressor": lambda X: models.UnitNetworkRegressor().fit(X, range(20)),
+    "HierarchicalCCA": lambda X: models.HierarchicalCCA().fit((X, np.ones((20, 2))), groups=["a", "b"] * 10),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("days", [DATES, DATES - DATES[0], DATES.tz_localize("UTC"), DATES.insert(1, pd.NaT)[:20]])
+def test_dates_are_no_numbers(name, days):
+    """Catches counts since 1970 in their place, and the smallest count for a missing date."""
+    for other in (days, np.arange(20.0)):
+        with pytest.raises(
+            ValueError, match=f"{name}: .*(numbers, found 'day'|dates and times are none|Timestamp|Time)"
+        ):
+            FITS[name](pd.DataFrame({"day": days, "other": other}))
+
+
+def test_dates_are_no_targets_but_classes():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    for model in (models.BayesianMLPRegressor(), models.UnitNetworkRegressor()):
+        with pytest.raises(ValueError, match=r"expected numbers, found y \(datetime64"):
+            model.fit(X, DATES)
+    with pytest.raises(TypeError, match="LowRankFactorization: y must be an array of real numbers: dates"):
+        models.LowRankFactorization(2).fit(np.arange(40).reshape(20, 2), pd.Series(DATES))
+    days = models.BayesianMLPClassifier().prepare(X, pd.Series(DATES[[0, 1]].repeat(10)))
+    assert set(np.asarray(days[1]).tolist()) <= {0, 1}
+
+
+@pytest.mark.parametrize("name", [name for name in FITS if name != "HierarchicalCCA"])
+def test_columns_of_text_are_named(name):
+    """Catches the error of scikit-learn, without the column; numbers as text and categories of numbers are numbers."""
+    frame = pd.DataFrame({"size": np.arange(20.0), "town": ["x", "y"] * 10})
+    with pytest.raises(ValueError, match=rf"{name}: expected numbers, found 'town' \(.*pandas.get_dummies"):
+        FITS[name](frame)

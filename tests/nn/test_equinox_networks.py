@@ -275,3 +275,16 @@ def test_a_network_in_training_mode_is_named(data, key):
         with pytest.raises(RuntimeError, match="Dropout requires a key") as found:
             call()
         assert any("equinox.nn.inference_mode" in note for note in found.value.__notes__)
+
+
+def test_a_stack_of_networks_is_named(data, key):
+    """Catches JAX's error of shapes alone, for an ensemble where one network is expected."""
+    stack = eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 3, 5, 1, key=key))(jax.random.split(key, 4))
+    for call in (
+        lambda: LIKELIHOOD(stack, data),
+        lambda: nn.laplace_posterior(stack, LIKELIHOOD, data),
+        lambda: nn.last_layer_laplace(stack, LIKELIHOOD, data, where=lambda network: network.layers[-1]),
+    ):
+        with pytest.raises(TypeError, match="dot_general") as found:
+            call()
+        assert any("a stack of networks" in note for note in found.value.__notes__)

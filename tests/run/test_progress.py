@@ -8,7 +8,7 @@ import pytest
 
 import geodax as gx
 from geodax.run import driver
-from geodax.run.progress import Progress, RecentRate
+from geodax.run.progress import Progress, RecentRate, at_times, progress_bar
 
 
 def _report(**changes) -> Progress:
@@ -30,6 +30,24 @@ def test_time_left_is_in_readable_units(seconds, words):
 
 def test_no_time_left_without_an_estimate():
     assert str(_report(seconds_left=math.nan)).endswith("0 divergences")
+
+
+def test_a_file_gets_lines_during_the_run(capsys, monkeypatch):
+    """Catches a bar that appears in a file or pipe only at the end of the run."""
+    with progress_bar(stderr=True) as report:
+        report(_report(iteration=100))
+        assert capsys.readouterr().err == ""
+        report(_report(iteration=1000))
+        report(_report(iteration=2000, seconds_left=0.0))
+    found = capsys.readouterr()
+    assert [line.split(",")[0] for line in found.err.splitlines()] == ["warm-up 1000/2000", "sampling 2000/2000"]
+    assert found.out == ""
+    now, lines = 0.0, []
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    report = at_times(lines.append, 10.0)
+    for now in (1.0, 9.0, 11.0, 12.0, 22.0):
+        report(_report(iteration=200 + int(now)))
+    assert [line.split("/")[0] for line in lines] == ["warm-up 211", "warm-up 222"]
 
 
 def test_rate_follows_the_last_seconds():

@@ -20,7 +20,7 @@ from geodax.app.commands.options import (
     Run,
     WhereArgument,
 )
-from geodax.app.commands.terminal import console, require_standard_output, say, say_written, saying, show
+from geodax.app.commands.terminal import console, errors, require_standard_output, say, say_written, saying, show
 from geodax.app.families import FAMILIES, Family
 from geodax.app.tables.dialect import FOUND
 
@@ -80,7 +80,8 @@ def show_again(run: Run, json: AsJson = False) -> None:
     """
     from geodax.app.run_folder.actions import show_run
 
-    result = show_run(run)
+    with errors.status("computing the results"):
+        result = show_run(run)
     saying(as_json=json)(*result.notes)
     show(result, as_json=json)
 
@@ -97,9 +98,11 @@ def report(run: Run, out: Path | None = None, json: AsJson = False) -> None:
     from geodax.app.run_folder.actions import report_run, show_run
 
     require_standard_output(json, out)
-    path = report_run(run, out=out)
-    if json:
-        show(show_run(run), as_json=True, report=str(path))
+    with errors.status("writing the report"):
+        path = report_run(run, out=out)
+        result = show_run(run) if json else None
+    if result is not None:
+        show(result, as_json=True, report=str(path))
     else:
         say_written("Report", path)
 
@@ -147,7 +150,8 @@ def predict(
     from geodax.app.run_folder.actions import predict_run
 
     require_standard_output(json, out)
-    path, notes = predict_run(run, file, out=out, spreadsheet=spreadsheet, dialect=dialect)
+    with errors.status("computing predictions"):
+        path, notes = predict_run(run, file, out=out, spreadsheet=spreadsheet, dialect=dialect)
     say_written("Predictions", path, *notes, as_json=json)
 
 

@@ -15,7 +15,7 @@ from geodax.data.errors import counted
 from geodax.models.mlp.regressor import COUNTS
 from geodax.models.unit_network.functions import moments
 from geodax.predict import held_out
-from geodax.predict.numbers import log_normal
+from geodax.predict.numbers import log_normal, numbers_from_distributions
 
 NETWORK = "network"
 """Heading of the column of the network."""
@@ -23,7 +23,9 @@ NETWORK = "network"
 LEVEL = 0.9
 """Level of the intervals."""
 
-_TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+"""Levels of their ends."""
+
 _MOST_ROWS = 20_000
 _FEW_ROWS = 30  # with fewer, standard errors are rough themselves
 _MOST_STEPS = 1000  # of the logistic and Poisson regressions
@@ -149,11 +151,12 @@ def results(model: Any, data: LabelledTable) -> Results:
 def _of_numbers(model: Any, data: LabelledTable) -> Results:
     rows = judged_rows(model, data)
     y, w = rows.targets, rows.weights
-    parts, predicted = model.predict_parts(rows.inputs, y), model.predict_distribution(rows.inputs)
-    ranks, low_high = predicted.ranks(y), predicted.quantiles(_TAILS)
+    predicted = model.predict_distribution(rows.inputs)
+    parts = numbers_from_distributions([predicted.components], targets=y)
+    ranks, low_high = predicted.ranks(y), predicted.quantiles(TAILS)
     forecasts = (_of_counts if model.likelihood in COUNTS else _of_real_numbers)(model, data, rows)
     means = {NETWORK: parts.mean} | {name: each.mean() for name, each in forecasts.items()}
-    ends = {NETWORK: low_high} | {name: [each.ppf(level) for level in _TAILS] for name, each in forecasts.items()}
+    ends = {NETWORK: low_high} | {name: [each.ppf(level) for level in TAILS] for name, each in forecasts.items()}
     kind, log = ("probability", "logpmf") if predicted.is_discrete else ("density", "logpdf")
     densities = {NETWORK: parts.log_density} | {name: getattr(each, log)(y) for name, each in forecasts.items()}
     scores = {

@@ -14,7 +14,7 @@ from geodax.app.mlp.files import read_labelled
 from geodax.app.mlp.labelled import LabelledTable, load_labelled
 from geodax.app.mlp.mixing import about_ensemble, judged_by_predictions
 from geodax.app.mlp.new_rows import read_new
-from geodax.app.mlp.results import each_target, results
+from geodax.app.mlp.results import TAILS, each_target, results
 from geodax.app.report.numbers import rounded
 from geodax.app.run_folder.files import write_numbered
 from geodax.app.tables.assembly import about_missing
@@ -27,12 +27,14 @@ from geodax.diagnostics.findings import Finding, check
 from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.regressor import COUNTS, SYMMETRIC, BayesianMLPRegressor
 from geodax.models.unit_network.functions import moments
+from geodax.predict.conformal import prediction_sets
+from geodax.predict.numbers import numbers_from_distributions
 
 _COVERAGE = 0.9
+_ROWS_AT_ONCE = 5_000
 _ROUNDING = 1e-4  # of a computed column, in its standard deviations
 _MOST_ROWS, _MOST_COLUMNS = 20_000, 500  # of a regression that looks for one
 _LEAST_OF_CLASS = 10  # rows: a column of random numbers separates two such classes once in 90,000 tables
-# The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 
 
 class AbstractMLPRun(AbstractRunKind):
@@ -177,13 +179,13 @@ class ClassifierRun(AbstractMLPRun):
         heading = [*(f"p({label})" for label in model.classes_), "entropy", "aleatoric", "epistemic"]
         columns = [model.classes_[parts.labels], *parts.probabilities.T, parts.total, parts.aleatoric, parts.epistemic]
         if hasattr(model, "calibration_"):
-            members = model.predict_set(inputs, 1 - _COVERAGE)
+            known, labels = model.calibration_
+            members = prediction_sets(known, labels, parts.probabilities, coverage=_COVERAGE).members
             heading.append(f"set_{_COVERAGE:.0%}")
             columns.append(np.array([in_one_cell(model.classes_[row].tolist()) for row in members], str))
         if targets is not None:
             heading += ["observed", "log_probability"]
-            density = model.log_predictive(inputs, targets)
-            columns += [targets, np.where(targets == "", np.nan, density)]
+            columns += [targets, np.where(targets == "", np.nan, model.log_of(parts.probabilities, targets))]
         return heading, columns
 
 
@@ -217,21 +219,29 @@ class RegressorRun(AbstractMLPRun):
 
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
         """Return mean, standard deviation, intervals of new data and of the function, and log density."""
-        mean, deviation = model.predict(inputs, return_std=True)
-        function = np.quantile(model.predict_draws(inputs), [0.05, 0.95], axis=0)
-        outputs = model.predict_quantiles(inputs)
         heading = ["sd", "5%", "95%", "mean_5%", "mean_95%"]
-        columns = [mean, deviation, *outputs, *function]
+        known = None if targets is None else np.nan_to_num(targets)
+        blocks = [slice(i, i + _ROWS_AT_ONCE) for i in range(0, len(inputs), _ROWS_AT_ONCE)]
+        each = [_numbers(model, inputs[rows], None if known is None else known[rows]) for rows in blocks]
+        *columns, density = (np.concatenate(column) for column in zip(*each, strict=True))
         if hasattr(model, "calibration_"):
             found = model.predict_interval(inputs, 1 - _COVERAGE)
             heading += [f"conformal_{_COVERAGE:.0%}_lower", f"conformal_{_COVERAGE:.0%}_upper"]
             columns += [found.lower, found.upper]
         if targets is not None:
             heading += ["observed", f"log_predictive_{'probability' if model.likelihood in COUNTS else 'density'}"]
-            is_known = ~np.isnan(targets)
-            density = model.log_predictive(inputs, np.where(is_known, targets, 0.0))
-            columns += [targets, np.where(is_known, density, np.nan)]
+            columns += [targets, np.where(np.isnan(targets), np.nan, density)]
         return heading, columns
+
+
+def _numbers(model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    """Mean, standard deviation, intervals of new data and of the function, and log density, of one evaluation."""
+    found = model.predict_distribution(inputs)
+    components = found.components
+    parts = numbers_from_distributions([components], targets=targets)
+    function = np.quantile(components.mean(), TAILS, axis=0)
+    density = np.zeros(0) if parts.log_density is None else parts.log_density
+    return parts.mean, np.sqrt(parts.variance), *found.quantiles(TAILS), *function, density
 
 
 def _of_rows(data: LabelledTable) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:

@@ -14,6 +14,7 @@
 ======================  =========================================================================================
 """
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -49,7 +50,7 @@ from geodax.run import hosts
 from geodax.run.draws import open_draws
 from geodax.run.errors import OtherRunError, SamplingInterrupted, StorageError
 from geodax.run.locks import exclusive
-from geodax.run.progress import Progress
+from geodax.run.progress import Progress, working
 from geodax.run.sharding import Devices
 
 
@@ -328,7 +329,8 @@ def _run(
         begun()
         log(f"finished after {time.monotonic() - started:.1f} s")
     try:
-        result = _result(run, config, data, model, notes)
+        with working("computing the results") if progress and hosts.is_first() else contextlib.nullcontext():
+            result = _result(run, config, data, model, notes)
         hosts.first_does(lambda: write_summary(run / "summary.csv", result.summary), "write summary.csv")
         return result
     except KeyboardInterrupt:

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import shlex
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +24,7 @@ from geodax.app.tables.read import Table
 from geodax.app.tables.text_files import LARGEST_UNPACKED, STANDARD_INPUT, read_standard_input
 from geodax.diagnostics.summary import Summary
 from geodax.run.errors import StorageError
-from geodax.run.progress import Progress, Reporter, progress_bar
+from geodax.run.progress import Progress, Reporter, at_times, progress_bar
 
 FORMAT = 1
 _MARKER = "geodax_run"
@@ -308,17 +307,12 @@ def opened_log(path: Path) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def reporting_to(log: Callable[[str], None], show: bool) -> Iterator[Reporter]:
-    """Yield a function that writes the progress to the log, at most once in ten seconds, and shows a bar."""
-    logged_at = 0.0
-    with progress_bar(stderr=True) if show else contextlib.nullcontext() as bar:
+    """Yield a function that writes the progress to the log, about every ten seconds, and shows a bar."""
+    to_log = at_times(log, 10.0)
+    with progress_bar(stderr=True) if show else contextlib.nullcontext(lambda _: None) as bar:
 
         def report(progress: Progress) -> None:
-            nonlocal logged_at
-            now = time.monotonic()
-            if now - logged_at > 10 or progress.iteration in (progress.num_warmup, progress.num_iterations):
-                logged_at = now
-                log(str(progress))
-            if bar is not None:
-                bar(progress)
+            to_log(progress)
+            bar(progress)
 
         yield report

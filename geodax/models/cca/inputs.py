@@ -199,9 +199,9 @@ def units_within(owner: str, views: Views, labels: np.ndarray, *, standardize: b
 
 def _numbers(owner: str, x: Any, what: str) -> Float[np.ndarray, "m n"]:
     try:
-        values = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{owner}: {what} must hold numbers: {error}.") from error
+        values = _checks.numbers(owner, what, x)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
     if np.isinf(values).any():
         row, column = (int(i) for i in np.argwhere(np.isinf(values))[0])
         raise ValueError(

@@ -95,7 +95,7 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
         Returns:
             The model's form, and indices of users and items with standardised ratings.
         """
-        pairs, names, ratings = as_pairs(X), names_of_columns(X), np.asarray(y, np.float64)
+        pairs, names, ratings = as_pairs(X), names_of_columns(X), _checks.numbers("LowRankFactorization", "y", y)
         if ratings.shape != (len(pairs[0]),) or not np.isfinite(ratings).all():
             raise ValueError(
                 f"LowRankFactorization: expected {len(pairs[0])} finite ratings, one for each pair, found an array of "

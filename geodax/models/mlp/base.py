@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from geodax import _checks, nn
 from geodax._wording import argument, in_python
@@ -25,6 +25,7 @@ from geodax.models.options import require_targets, seed_of
 from geodax.models.pooling import ROWS_AT_ONCE, padded
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import half_distances, moments
+from geodax.models.validation import validated
 from geodax.nn.networks import checked_rank
 from geodax.predict.evaluation import evaluate
 from geodax.run.programs import Same
@@ -205,9 +206,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
         if getattr(y, "dtype", None) == jnp.bfloat16:  # not supported by scikit-learn
             y = np.asarray(y, np.float32)
         require_targets(type(self).__name__, y)
-        inputs, targets = validate_data(
-            self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=_LEAST_ROWS, **options
-        )
+        inputs, targets = validated(self, X, y, ensure_min_samples=_LEAST_ROWS, **options)
         return np.asarray(inputs), np.asarray(targets)
 
     def _held_out(self, num_rows: int, groups: np.ndarray | None, chosen: np.ndarray | None) -> np.ndarray:
@@ -290,8 +289,7 @@ class AbstractBayesianMLP(AllowsMissing, RunArguments, MLPOptions, BaseEstimator
 
     def _inputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        inputs = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
-        return self._standardised(np.asarray(inputs))
+        return self._standardised(np.asarray(validated(self, X, reset=False)))
 
     def _completed(
         self, standardised: np.ndarray, num_draws: int, generator: np.random.Generator | None = None

@@ -84,7 +84,11 @@ class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayes
         Raises:
             ValueError: If there is not one label for each row.
         """
-        probabilities, labels = self.predict_proba(X), np.asarray(y)
+        return self.log_of(self.predict_proba(X), y)
+
+    def log_of(self, probabilities: np.ndarray, y: Any) -> Float[np.ndarray, " rows"]:
+        """As :meth:`log_predictive`, from the probabilities of :meth:`predict_proba`."""
+        labels = np.asarray(y)
         if labels.shape != (len(probabilities),):
             raise ValueError(
                 f"BayesianMLPClassifier.log_predictive: expected one label for each of the {len(probabilities)} rows, "

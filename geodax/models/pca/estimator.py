@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from geodax import _checks
 from geodax._normal import Normal
@@ -25,6 +25,7 @@ from geodax.models.pca.held_out import HeldOutCells, held_out_cells, number_of
 from geodax.models.pca.options import PCAOptions
 from geodax.models.run_arguments import AllowsMissing, RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import units
+from geodax.models.validation import validated
 from geodax.predict.mixtures import Mixture, as_levels
 from geodax.run.blocks import draw_blocks, mapped
 
@@ -283,16 +284,8 @@ class BayesianPCA(
         return len(self.components_)
 
     def _validated(self, X: Any, *, reset: bool) -> Float[np.ndarray, "rows n"]:
-        validated = validate_data(
-            self,
-            X,
-            reset=reset,
-            dtype=np.float64,
-            ensure_all_finite="allow-nan",
-            ensure_min_samples=2 if reset else 1,
-            ensure_min_features=2 if reset else 1,
-        )
-        return np.asarray(validated)
+        least = 2 if reset else 1
+        return np.asarray(validated(self, X, reset=reset, ensure_min_samples=least, ensure_min_features=least))
 
     def _check_fit(self, data: Float[np.ndarray, "rows n"]) -> None:
         num_columns = data.shape[1]

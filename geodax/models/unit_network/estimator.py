@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from geodax import _checks
 from geodax._normal import Normal
@@ -22,11 +22,11 @@ from geodax.models.unit_network.functions import anchors, explained_share, funct
 from geodax.models.unit_network.labels import matching
 from geodax.models.unit_network.options import UnitNetworkOptions
 from geodax.models.unit_network.starts import starting_point
+from geodax.models.validation import validated
 from geodax.predict.mixtures import Mixture
 from geodax.predict.numbers import NumberPredictions
 
 _MOST_UNITS = 1000
-_ALLOW_NAN: dict[str, Any] = {"ensure_all_finite": "allow-nan"}
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -96,7 +96,7 @@ class UnitNetworkRegressor(
             Standardised inputs and outputs; the inputs have several draws along the second axis if cells are missing.
         """
         require_targets("UnitNetworkRegressor", y)
-        checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2, **_ALLOW_NAN)
+        checked = validated(self, X, y, y_numeric=True, ensure_min_samples=2)
         inputs, targets = (np.asarray(array, np.float64) for array in checked)
         require_count(self, "n_hidden", _MOST_UNITS, "more have never been tried")
         form = self._form()
@@ -131,7 +131,7 @@ class UnitNetworkRegressor(
 
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows"]:
         check_is_fitted(self)
-        inputs = self._standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64, **_ALLOW_NAN)))
+        inputs = self._standardised(np.asarray(validated(self, X, reset=False)))
         holes = np.flatnonzero(np.isnan(inputs).any(axis=1))
         if not len(holes):
             return self.target_center_ + self.target_spread_ * functions(self.draws(), inputs)

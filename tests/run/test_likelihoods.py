@@ -247,3 +247,23 @@ def test_vmap_around_a_run_is_refused(rows):
     ):
         with pytest.raises(TypeError, match=f"{name}: called inside"):
             eqx.filter_jit(approximated)(network)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_loss_in_place_of_a_log_likelihood_is_named(rows, sign, recwarn):
+    """Catches silence where the density has no bound; the log likelihoods of far targets are none."""
+    posterior = posterior_of(lambda w, batch: sign * each(w, batch))
+    draws = gx.sample(
+        jax.random.key(0),
+        gx.sgrld(posterior),
+        Line,
+        num_samples=100,
+        num_warmup=100,
+        num_chains=2,
+        batches=gx.data.batches(rows, batch_size=20),
+        progress=False,
+    )
+    named = [str(found.message) for found in recwarn if "a loss in place of a log likelihood" in str(found.message)]
+    assert len(named) == (sign < 0)
+    still = [finding.advice for finding in gx.diagnostics.check(draws) if finding.title == "A chain that never moved"]
+    assert all("a density without a bound" in advice for advice in still)

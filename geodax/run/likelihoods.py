@@ -1,4 +1,4 @@
-"""A warning where the log likelihood of an example depends on the other examples of its batch."""
+"""Warnings where a log likelihood cannot be one: if it depends on the other examples of a batch, or is too large."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +14,7 @@ from geodax.run.feeding import Feed
 from geodax.run.programs import compiled
 
 _CHANGE = 1e-3  # relative, beyond rounding
+_MOST_LOG_DENSITY = 100.0  # of a number, where the smallest positive one in single precision is e^-103
 
 
 def warn_if_examples_mix(
@@ -54,4 +55,15 @@ def warn_if_examples_mix(
             f"that of example {place} is {one[place]:.4g}, and {other[place]:.4g} beside others. Batches then have no "
             "common posterior. Usual causes: statistics of the batch, as in batch normalisation that is not frozen, "
             "and arrays of shapes (B,) and (B, 1) that are combined to (B, B)."
+        )
+
+
+def warn_if_likely_a_loss(owner: str, means: Any, feed: Feed) -> None:
+    """Warn if a mean log likelihood of an example is more than data in single precision can have."""
+    numbers = sum(leaf.size / leaf.shape[0] for leaf in jax.tree.leaves(feed.examples) if leaf.ndim)
+    largest = np.max(means, initial=-np.inf)
+    if numbers and largest > _MOST_LOG_DENSITY * numbers:
+        _checks.warn(
+            f"{owner}: the log likelihood is {largest:.3g} an example, more than densities of {numbers:g} numbers can "
+            "be. A usual cause is a loss in place of a log likelihood, which has the other sign."
         )
