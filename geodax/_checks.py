@@ -56,7 +56,7 @@ def outside_programs(owner: str, instead: str, *args: Any) -> None:
     leaves: list[Any] = [jnp.zeros(())]
     for arg in args:
         with contextlib.suppress(TypeError, ValueError):  # of what is no pytree
-            leaves += jax.tree.leaves(arg)
+            leaves += [] if is_loader(arg) else jax.tree.leaves(arg)
     if any(isinstance(leaf, Tracer) for leaf in leaves):
         raise TypeError(
             f"{owner}: called inside jax.jit, vmap, grad or scan, but it compiles its own loop. Call it outside"

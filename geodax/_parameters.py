@@ -86,12 +86,13 @@ def _varies(leaf: Any) -> bool:
 
 def explain(error: Exception, network: PyTree) -> bool:
     """Add what to do to the error of a network in training mode or of a stack of networks; return whether it is one."""
-    leaves = jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, eqx.nn.Linear))
+    layers = jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, eqx.nn.Linear))
+    weights = [layer.weight for layer in layers if isinstance(layer, eqx.nn.Linear)]
     if type(error).__name__ == "TraceContextError":  # of Flax, which need not be installed
         error.add_note("The network changes its state when it is applied; call model.eval() before nnx.split.")
     elif "Dropout requires a key" in str(error):  # of Equinox
         error.add_note("The network is in training mode; apply equinox.nn.inference_mode to it first.")
-    elif any(isinstance(leaf, eqx.nn.Linear) and jnp.ndim(leaf.weight) > 2 for leaf in leaves):
+    elif any(isinstance(weight, np.ndarray | jax.Array) and weight.ndim > 2 for weight in weights):
         error.add_note(
             "The network is a stack of networks, as equinox.filter_vmap makes it. Give one of them, "
             "jax.tree.map(lambda x: x[0] if equinox.is_array(x) else x, stack), or apply all by equinox.filter_vmap."
