@@ -273,7 +273,8 @@ def fit(
             )
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
     fitted = fit_at(run.carry, run.iteration, run.iteration < num_steps)
-    warn_if_likely_a_loss("vi.fit", fitted.history.log_likelihood[-1:] / feed.num_data, feed)
+    if fitted.history.log_likelihood.size:
+        warn_if_likely_a_loss("vi.fit", float(fitted.history.log_likelihood[-1]) / feed.num_data, feed)
     return fitted
 
 

@@ -27,7 +27,7 @@ def warn_if_examples_mix(
     size = feed.batch_size
     if not 2 <= size < num_data:
         return
-    source, half = feed.examples if feed.longest is not None else feed.load(0, 0), size // 2
+    source, half = _source(feed), size // 2
     if isinstance(source, Batches):
         others = np.arange(source.num_data - size + half, source.num_data)
     else:
@@ -36,11 +36,7 @@ def warn_if_examples_mix(
 
     def likelihoods(position: PyTree, source: PyTree, rows: Array) -> Array:
         def of_rows(rows: Array) -> Array:
-            if isinstance(source, Batches):
-                batch = source.gather(jax.random.key(0), jnp.int32(0), rows)
-            else:
-                batch = jax.tree.map(lambda x: x[rows] if jnp.ndim(x) else x, source)
-            return log_likelihood(position, batch)[:half]
+            return log_likelihood(position, _batch(source, rows))[:half]
 
         return jax.lax.map(of_rows, rows)
 
@@ -58,12 +54,34 @@ def warn_if_examples_mix(
         )
 
 
-def warn_if_likely_a_loss(owner: str, means: Any, feed: Feed) -> None:
-    """Warn if a mean log likelihood of an example is more than data in single precision can have."""
+def warn_if_likely_a_loss(owner: str, mean: float, feed: Feed, again: Callable[[], float] | None = None) -> None:
+    """Warn if the mean log likelihood of an example is more than data in single precision can have.
+
+    Where ``mean`` includes a log prior, which can be large, ``again`` computes it alone.
+    """
     numbers = sum(leaf.size / leaf.shape[0] for leaf in jax.tree.leaves(feed.examples) if leaf.ndim)
-    largest = np.max(means, initial=-np.inf)
-    if numbers and largest > _MOST_LOG_DENSITY * numbers:
+    largest = _MOST_LOG_DENSITY * numbers
+    if not numbers or not mean > largest:
+        return
+    mean = mean if again is None else again()
+    if mean > largest:
         _checks.warn(
-            f"{owner}: the log likelihood is {largest:.3g} an example, more than densities of {numbers:g} numbers can "
+            f"{owner}: the log likelihood is {mean:.3g} an example, more than densities of {numbers:g} numbers can "
             "be. A usual cause is a loss in place of a log likelihood, which has the other sign."
         )
+
+
+def mean_of_batch(log_likelihood: Callable[[Any, PyTree], Array], feed: Feed, position: PyTree) -> float:
+    """Return the mean log likelihood of the examples of a batch."""
+    batch = _batch(_source(feed), jnp.arange(feed.batch_size))
+    return float(jnp.mean(_tree.widened(log_likelihood(position, batch))))
+
+
+def _source(feed: Feed) -> PyTree:
+    return feed.examples if feed.longest is not None else feed.load(0, 0)
+
+
+def _batch(source: PyTree, rows: Array) -> PyTree:
+    if isinstance(source, Batches):
+        return source.gather(jax.random.key(0), jnp.int32(0), rows)
+    return jax.tree.map(lambda x: x[rows] if jnp.ndim(x) else x, source)

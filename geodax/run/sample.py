@@ -30,7 +30,7 @@ from geodax.run.driver import Checkpoints, drive
 from geodax.run.failures import cause_of
 from geodax.run.feeding import loader_of, make_feed, warn_unless_repeatable
 from geodax.run.identity import identity_of, require_same_run
-from geodax.run.likelihoods import warn_if_examples_mix, warn_if_likely_a_loss
+from geodax.run.likelihoods import mean_of_batch, warn_if_examples_mix, warn_if_likely_a_loss
 from geodax.run.locks import beside, exclusive
 from geodax.run.program_cache import keep_on_disk
 from geodax.run.programs import Same, compiled, reused
@@ -172,10 +172,11 @@ def sample(
         states = starts.starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
     starts.check_states(states, split)
     described = description_of(algorithm)
-    if feed is not None and described.log_likelihood is not None and split is None and not hosts.is_several():
+    num_data = getattr(algorithm, "num_data", 0)
+    likelihood = None if feed is None or split is not None or hosts.is_several() else described.log_likelihood
+    if feed is not None and likelihood is not None:
         first = jax.tree.map(lambda x: np.asarray(x)[0], positions)  # a slice would be compiled
-        num_data = getattr(algorithm, "num_data", 0)
-        warn_if_examples_mix(described.owner, described.log_likelihood, num_data, feed, first)
+        warn_if_examples_mix(described.owner, likelihood, num_data, feed, first)
     adapted = described.adapted
     if warm_start is not None:
         begin = adapt(1).begin if adapted and adapt is not None else None  # after it states have all tuned fields
@@ -265,12 +266,14 @@ def sample(
             has_acceptance = "acceptance_rate" in shapes["sample_stats"]
             known = (buffer_length, longest, has_acceptance, mesh)
             cause = functools.partial(cause_of, algorithm, feed, where, split)
-            chunks = ChainChunks(run, program, chain_keys, load, draws, *known, cause, description_of(algorithm).owner)
+            chunks = ChainChunks(run, program, chain_keys, load, draws, *known, cause, described.owner)
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
         tree = result_of(run, draws, shapes, num_chains)
-        if feed is not None and described.log_likelihood is not None and split is None and not hosts.is_several():
+        if feed is not None and likelihood is not None:
             potential = np.asarray(tree["sample_stats"].dataset["potential"][:, -1])
-            warn_if_likely_a_loss(described.owner, -potential / getattr(algorithm, "num_data", 1), feed)
+            lowest = jax.tree.map(lambda x: np.asarray(x)[potential.argmin()], run.carry[0].position)
+            again = functools.partial(mean_of_batch, likelihood, feed, lowest)
+            warn_if_likely_a_loss(described.owner, -float(potential.min()) / max(num_data, 1), feed, again)
         if adapted:
             _keep_adaptation(tree, draws, run.carry[0], adapted, mesh)
         return tree

@@ -267,3 +267,20 @@ def test_a_loss_in_place_of_a_log_likelihood_is_named(rows, sign, recwarn):
     assert len(named) == (sign < 0)
     still = [finding.advice for finding in gx.diagnostics.check(draws) if finding.title == "A chain that never moved"]
     assert all("a density without a bound" in advice for advice in still)
+
+
+def test_a_prior_of_large_density_is_no_loss(rows):
+    """Catches a potential that is taken for a log likelihood: wide networks have large log priors."""
+    network = gx.nn.MLP(3, "scalar", widths=(300, 300), key=jax.random.key(0))
+    posterior = gx.Posterior(
+        log_prior=gx.nn.Priors(),
+        log_likelihood=gx.nn.GaussianLikelihood(10.0, lambda w, x: jax.vmap(w)(x)),
+        num_data=90,
+    )
+    algorithm = gx.sghmc(posterior, step_size=1e-4)
+    batches = gx.data.batches(rows, batch_size=20)
+    with no_warnings():
+        draws = gx.sample(
+            jax.random.key(0), algorithm, network, num_samples=2, num_chains=1, batches=batches, progress=False
+        )
+    assert -float(draws["sample_stats"]["potential"][0, -1]) / 90 > 400  # the bound for four numbers
