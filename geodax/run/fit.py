@@ -6,7 +6,6 @@ the history, computes the validation bound, updates the progress bar, writes che
 
 import contextlib
 import functools
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,44 +159,23 @@ def fit(
     is_ascent = algorithm is None
     if algorithm is None:
         learning_rate = _LEARNING_RATE if learning_rate is None and optimizer is None else learning_rate
-        algorithm = ascent(
-            network,
-            log_likelihood,
-            _optimizer(optimizer, learning_rate),
-            num_data=num_data,
-            num_samples=num_samples,
-            kl_warmup=kl_warmup,
-            held=held,
-            log_prior=log_prior,
-        )
-        if log_prior is None and not has_posterior(network):
-            warnings.warn(
-                "vi.fit: no part of the network has a posterior, so this is maximum likelihood. Use variational layers "
-                "(gx.nn.WHVILinear, gx.nn.MeanFieldLinear), wrap the network (gx.vi.GaussianOver), or give log_prior= "
-                "for a mode of the posterior.",
-                UserWarning,
-                stacklevel=2,
-            )
-    elif algorithm.num_data not in (None, num_data):
-        raise ValueError(
-            f"vi.fit: the algorithm was made with num_data={algorithm.num_data}, but the data have {num_data} "
-            f"examples, on which the width of the posterior depends. Make it with num_data={num_data}."
-        )
-    keys = own_keys = Keys(*jax.random.split(key, 3))
+        own = {"num_samples": num_samples, "kl_warmup": kl_warmup, "held": held, "log_prior": log_prior}
+        algorithm = ascent(network, log_likelihood, _optimizer(optimizer, learning_rate), num_data=num_data, **own)
+        _warn_without_posterior(network, log_prior)
+    _check_number_of_data(algorithm, num_data)
+    keys = Keys(*jax.random.split(key, 3))
     can_split = is_ascent or algorithm.is_split
     mesh, split = _placement(network, devices, num_samples if is_ascent else 1, feed.batch_size, can_split)
     if split is not None:
         network = eqx.combine(split.placed(eqx.filter(network, eqx.is_inexact_array)), network)
     state = algorithm.init(network)
-    if split is None and not hosts.is_several():
+    is_whole = split is None and not hosts.is_several()
+    if is_whole:
         _warn_if_examples_mix(algorithm.network(state), log_likelihood, feed)
 
     def carry_at(network: PyTree, state: Any) -> Carry:
         return first_carry(network, state, -(-num_steps // window), validation is not None)
 
-    sizes = {} if mesh is None else mesh.shape
-    axes = tuple(name for name in (sharding.CHAIN_AXIS, sharding.DATA_AXIS) if sizes.get(name, 1) > 1)
-    advance, close = build(algorithm, log_likelihood, feed.draw, num_data, validation is not None, axes, split)
     held_out = () if validation is None else _like_data(validation, feed)
     put_carry = functools.partial(sharding.put_everywhere, mesh=mesh) if split is None else split.placed
     run = Run(carry_at(network, state), num_steps)
@@ -228,21 +206,7 @@ def fit(
                 chosen = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), chosen)
             return Fit(algorithm.network(chosen), history, iteration, is_stopped, run.seconds)
 
-        def cause(step: int) -> str:
-            number = jnp.asarray(step, jnp.int32)
-            batch = feed.draw(loader_of(feed, None)(step, step + 1), own_keys.batches, number, number, None)
-            examples = feed.examples if feed.longest is None else batch
-            parts, rest = eqx.partition(algorithm.network(algorithm.init(network)), eqx.is_inexact_array)
-
-            def bound(parts: PyTree, batch: PyTree) -> Array:
-                whole = eqx.combine(parts, rest)
-                return elbo(own_keys.steps, whole, log_likelihood, batch, num_data=num_data).elbo
-
-            if split is None and not hosts.is_several() and not is_defined(bound, parts, batch):
-                return from_the_start("bound", ", with the batch of that step", examples)
-            advice = "The usual cause is a learning rate that is too large (try a third of it)."
-            return f"{suspected(examples)}{advice}{of_large_numbers(examples)}"
-
+        cause = functools.partial(_cause, network, algorithm, log_likelihood, feed, keys, is_whole)
         report = stack.enter_context(reporting(progress))
         signals = stack.enter_context(stop_signals())
         number = np.int32(0)
@@ -250,10 +214,7 @@ def fit(
         keys, held_out = (sharding.put_everywhere(tree, mesh) for tree in (keys, held_out))
         load = loader_of(feed, mesh)
         first = load(0, 1)
-        advance, close = (
-            sharding.everywhere_alike(unit, mesh, where, split)
-            for unit, where in ((advance, feed.placement(sharding.data_axis(mesh))), (close, PartitionSpec()))
-        )
+        advance, close = _units(algorithm, log_likelihood, feed, validation is not None, mesh, split)
         advancing = compiled(advance, run.carry, keys, first, number, number, donate_argnums=(0,))
         if folder is not None:
 
@@ -276,6 +237,64 @@ def fit(
     if fitted.history.log_likelihood.size:
         warn_if_likely_a_loss("vi.fit", float(fitted.history.log_likelihood[-1]) / feed.num_data, feed)
     return fitted
+
+
+def _units(
+    algorithm: VariationalAlgorithm,
+    log_likelihood: Callable[[Any, PyTree], Array],
+    feed: Feed,
+    has_validation: bool,
+    mesh: Mesh | None,
+    split: Split | None,
+) -> tuple[Callable[..., Carry], Callable[..., Carry]]:
+    """The functions that advance the fit and close a window, each over the devices of the mesh."""
+    sizes = {} if mesh is None else mesh.shape
+    axes = tuple(name for name in (sharding.CHAIN_AXIS, sharding.DATA_AXIS) if sizes.get(name, 1) > 1)
+    advance, close = build(algorithm, log_likelihood, feed.draw, feed.num_data, has_validation, axes, split)
+    where = feed.placement(sharding.data_axis(mesh))
+    everywhere = sharding.everywhere_alike
+    return everywhere(advance, mesh, where, split), everywhere(close, mesh, PartitionSpec(), split)
+
+
+def _cause(
+    network: PyTree,
+    algorithm: VariationalAlgorithm,
+    log_likelihood: Callable[[Any, PyTree], Array],
+    feed: Feed,
+    keys: Keys,
+    is_whole: bool,
+    step: int,
+) -> str:
+    """Sentences about why a step failed; ``is_whole`` if one device of one process has all of the fit."""
+    number = jnp.asarray(step, jnp.int32)
+    batch = feed.draw(loader_of(feed, None)(step, step + 1), keys.batches, number, number, None)
+    examples = feed.examples if feed.longest is None else batch
+    parts, rest = eqx.partition(algorithm.network(algorithm.init(network)), eqx.is_inexact_array)
+
+    def bound(parts: PyTree, batch: PyTree) -> Array:
+        return elbo(keys.steps, eqx.combine(parts, rest), log_likelihood, batch, num_data=feed.num_data).elbo
+
+    if is_whole and not is_defined(bound, parts, batch):
+        return from_the_start("bound", ", with the batch of that step", examples)
+    advice = "The usual cause is a learning rate that is too large (try a third of it)."
+    return f"{suspected(examples)}{advice}{of_large_numbers(examples)}"
+
+
+def _check_number_of_data(algorithm: VariationalAlgorithm, num_data: int) -> None:
+    if algorithm.num_data not in (None, num_data):
+        raise ValueError(
+            f"vi.fit: the algorithm was made with num_data={algorithm.num_data}, but the data have {num_data} "
+            f"examples, on which the width of the posterior depends. Make it with num_data={num_data}."
+        )
+
+
+def _warn_without_posterior(network: PyTree, log_prior: Callable[[PyTree], Any] | None) -> None:
+    if log_prior is None and not has_posterior(network):
+        _checks.warn(
+            "vi.fit: no part of the network has a posterior, so this is maximum likelihood. Use variational layers "
+            "(gx.nn.WHVILinear, gx.nn.MeanFieldLinear), wrap the network (gx.vi.GaussianOver), or give log_prior= for "
+            "a mode of the posterior."
+        )
 
 
 def _optimizer(optimizer: Optimizer | None, learning_rate: Any) -> Optimizer:

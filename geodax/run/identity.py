@@ -22,6 +22,7 @@ from geodax.data.parts import mean_over_parts, own_examples, whole
 from geodax.run.advance import Sampler, bound, description_of
 from geodax.run.errors import CheckpointError, OtherRunError
 from geodax.run.feeding import Feed
+from geodax.run.plan import Plan
 from geodax.run.programs import compiled
 from geodax.run.records import recorded_with
 from geodax.run.sharding import CHAIN_AXIS, fetch, over_devices, put_everywhere
@@ -33,37 +34,23 @@ _NUM_CHAINS, _NUM_ENTRIES = 4, 16  # whose recorded values are compared, and of 
 ITERATIONS = (0, 1, 10, 100, 1000, 10_000, 100_000)
 
 
-def identity_of(
-    rng_key: PRNGKey,
-    algorithm: Sampler,
-    args: tuple,
-    states: Any,
-    shapes: Mapping[str, Mapping[str, tuple]],
-    *,
-    num_warmup: int,
-    num_chains: int,
-    thinning: int,
-    feed: Feed | None,
-    data: PyTree,
-    chain_keys: Array,
-    keep: Callable[..., PyTree],
-    split: Split | None = None,
-) -> dict[str, Any]:
+def identity_of(rng_key: PRNGKey, plan: Plan, states: Any, shapes: Mapping[str, Mapping[str, tuple]]) -> dict[str, Any]:
     """Return JSON-compatible facts of a run by readable name, in the order of comparison.
 
-    ``args`` are what the ``bind`` of the sampler's description takes, ``data`` those of the feed for the first
-    iteration. Of positions that are split over devices, what is recorded is compared by names and shapes only.
+    Of positions that are split over devices, what is recorded is compared by names and shapes only.
     """
-    recorded = {} if split is not None else _recorded(algorithm, keep, args, states.position)
+    algorithm, args, feed, split, chain_keys = plan.algorithm, plan.data_args, plan.feed, plan.split, plan.chain_keys
+    data = () if feed is None else feed.load(0, 0)
+    recorded = {} if split is not None else _recorded(algorithm, plan.keep, args, states.position)
     is_split = split is not None and bool(description_of(algorithm).arrays)
     algorithm = algorithm if is_split else bound(algorithm, args)
     description, mesh = description_of(algorithm), None if split is None else split.mesh
     positions = getattr(states, "dtypes", LeafDtypes()).cast(states.position)
     facts: dict[str, Any] = {
         "random key": _digest(np.asarray(jax.random.key_data(rng_key)).tobytes()),
-        "num_warmup": num_warmup,
-        "num_chains": num_chains,
-        "thinning": thinning,
+        "num_warmup": plan.num_warmup,
+        "num_chains": plan.num_chains,
+        "thinning": plan.thinning,
         "recorded": {f"{g}.{n}": f"{s} {d}" for g, v in shapes.items() for n, (s, d) in v.items()},
         "batches": {} if feed is None else dict(feed.identity),
         "data": None if feed is None else feed.digest(),

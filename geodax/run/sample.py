@@ -6,8 +6,7 @@ iterations. Compiled code does none of this.
 
 import contextlib
 import functools
-import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,28 +18,27 @@ import xarray as xr
 from jax.sharding import Mesh
 
 from geodax import _checks
-from geodax._types import Adaptation, Position, PRNGKey, PyTree
+from geodax._types import Position, PRNGKey, PyTree
 from geodax._wording import argument, in_python
 from geodax.data.minibatches import Batches, Stream
 from geodax.run import hosts, starts
-from geodax.run.advance import MANY_CHAINS, Sampler, bound, build_advance, chain_method_of, description_of, steps_of
+from geodax.run.advance import Sampler, chain_method_of, description_of
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of
 from geodax.run.draws import DrawStore
 from geodax.run.driver import Checkpoints, drive
 from geodax.run.failures import cause_of
-from geodax.run.feeding import loader_of, make_feed, warn_unless_repeatable
+from geodax.run.feeding import make_feed, warn_unless_repeatable
 from geodax.run.identity import identity_of, require_same_run
-from geodax.run.likelihoods import mean_of_batch, warn_if_examples_mix, warn_if_likely_a_loss
+from geodax.run.likelihoods import mean_of_batch, warn_if_likely_a_loss
 from geodax.run.locks import beside, exclusive
+from geodax.run.plan import Plan, adaptation_of
 from geodax.run.program_cache import keep_on_disk
-from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
-from geodax.run.records import check_names, record_shapes, recorded_with
-from geodax.run.sharding import CHAIN_AXIS, Devices, put_chains, put_everywhere
+from geodax.run.records import check_names
+from geodax.run.sharding import Devices, put_chains
 from geodax.run.shards import draws_of, on_hosts
 from geodax.run.signals import stop_signals
-from geodax.run.split import Split
-from geodax.run.warm_starts import GROUP, adapted_values, as_dataset, with_adapted
+from geodax.run.warm_starts import GROUP, adapted_values, as_dataset
 
 _BUFFER_BYTES = 8 << 20
 _LONGEST_BUFFER = 512
@@ -148,75 +146,42 @@ def sample(
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
     chain_method = chain_method_of(chain_method, algorithm, num_chains)
     rng_key = _checks.random_key("sample", rng_key)
-    adapt, is_joint = _adaptation(algorithm, num_chains)
+    adapt, _ = adaptation_of(algorithm, num_chains)
     _check_warmup(algorithm, adapt is not None and warm_start is None, num_warmup)
-    keep = _whole if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
     starts.check_step(algorithm, feed is not None)
     if num_superchains is not None:
         num_superchains = _checks.superchains(num_chains, num_superchains, "sample")
     start_keys, chain_keys = starts.starting_keys(rng_key, num_superchains or num_chains, num_chains)
     data_args = _as_data(algorithm, logdensity_args)
-    bind, step_of = functools.partial(bound, algorithm), steps_of(algorithm)
-    # what determines the programs, besides the shapes of their arguments; a log density that holds its data is traced
-    # in each call, since the data may have changed
     start = starts.drawn_positions(start_keys, position)
     mesh, split = starts.placement(start, stacked, num_chains, devices, None if feed is None else feed.batch_size)
-    data_args = starts.placed_args(algorithm, data_args, split)
-    chain_keys = chain_keys if split is None else put_chains(chain_keys, mesh)
-    same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh, split)
-    key = same if logdensity_args else None
-    where = (start, num_chains, stacked, num_superchains)
-    positions = starts.starting_positions(algorithm, *where, _named(key, "positions"), split)
-    with starts.suggesting_stacked(start, stacked, num_chains):
-        states = starts.starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
-    starts.check_states(states, split)
-    described = description_of(algorithm)
-    num_data = getattr(algorithm, "num_data", 0)
-    likelihood = None if feed is None or split is not None or hosts.is_several() else described.log_likelihood
-    if feed is not None and likelihood is not None:
-        first = jax.tree.map(lambda x: np.asarray(x)[0], positions)  # a slice would be compiled
-        warn_if_examples_mix(described.owner, likelihood, num_data, feed, first)
-    adapted = described.adapted
-    if warm_start is not None:
-        begin = adapt(1).begin if adapted and adapt is not None else None  # after it states have all tuned fields
-        states = with_adapted(states if begin is None else begin(states), adapted, warm_start)
-        states = states if split is None else split.placed(states, CHAIN_AXIS)
-
-    cycle = () if feed is None else (feed.cycle,)
-
-    def adaptation_of(args: PyTree) -> Adaptation | None:
-        adapt, _ = _adaptation(bind(args), num_chains)
-        return adapt(num_warmup, *cycle) if adapt is not None and num_warmup else None
-
-    adaptation_states = ()
-    if adapt is not None and num_warmup:
-        states, adaptation_states = _begin(adaptation_of, data_args, states, is_joint, key, split)
-
-    data = () if feed is None else feed.load(0, 0)
-
-    def find_shapes() -> dict[str, dict[str, tuple]]:
-        return record_shapes(step_of(data_args), recorded_with(keep, data_args), states, feed, chain_keys, data)
-
-    kinds = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (positions, data_args))
-    shapes = find_shapes() if key is None else reused(_named(key, repr(kinds)), find_shapes)
+    plan = Plan(
+        algorithm,
+        _whole if keep is None else keep,
+        feed,
+        (start, num_chains, stacked, num_superchains),
+        starts.placed_args(algorithm, data_args, split),
+        chain_keys if split is None else put_chains(chain_keys, mesh),
+        num_warmup,
+        thinning,
+        chain_method,
+        mesh,
+        split,
+    )
+    carry = plan.begin(warm_start)
+    shapes = plan.shapes(carry[0])
     check_names(shapes)
     if split is not None and store is None and checkpoint is None:
         split.check_records(shapes["posterior"])
-    run = SamplingRun(
-        carry=(states, adaptation_states),
-        num_iterations=num_warmup + num_samples * thinning,
-        num_warmup=num_warmup,
-        thinning=thinning,
-    )
+    num_iterations = num_warmup + num_samples * thinning
+    run = SamplingRun(carry, num_iterations, num_warmup=num_warmup, thinning=thinning)
     store, folder = (None if path is None else Path(path).absolute() for path in (store, checkpoint))  # read elsewhere
     identity: dict[str, Any] = {}
     if folder is not None:
         warn_unless_repeatable(batches, "sample")
-        counts = {"num_warmup": num_warmup, "num_chains": num_chains, "thinning": thinning}
-        fed = {"feed": feed, "data": data, "chain_keys": chain_keys, "keep": keep}
-        identity = identity_of(rng_key, algorithm, data_args, states, shapes, **counts, **fed, split=split)
-    del data
+        identity = identity_of(rng_key, plan, carry[0], shapes)
+    del carry  # memory
     # draws without a checkpoint belong to a run that ended before its first one
     is_own = folder is not None and (store is None or folder.exists())
     checkpoints = Checkpoints(folder, identity, checkpoint_seconds, is_split=split is not None)
@@ -234,49 +199,29 @@ def sample(
         if run.iteration < run.num_iterations:
             report = stack.enter_context(reporting(progress))
             buffer_length = _buffer_length(shapes, num_chains, num_samples)
-
-            advance = build_advance(
-                lambda args: (step_of(args), adaptation_of(args), recorded_with(keep, args)),
-                is_joint=is_joint,
-                is_sequential=chain_method == "sequential",
-                feed=feed,
-                num_warmup=num_warmup,
-                thinning=thinning,
-                buffer_length=buffer_length,
-                mesh=mesh,
-                split=split,
-            )
-
-            if split is None:
-                put_adaptation = put_everywhere if is_joint else put_chains
-                run.carry = (put_chains(run.carry[0], mesh), put_adaptation(run.carry[1], mesh))
-                chain_keys, data_args = put_chains(chain_keys, mesh), put_everywhere(data_args, mesh)
-            started = time.perf_counter()
-            load = loader_of(feed, mesh)
-            shaped = (*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0))
-            length = _named(key, buffer_length)
-            num_passes = run.num_iterations if key is None else None  # other calls may take a program with a key
-            program = functools.partial(
-                compiled(advance, data_args, *shaped, donate_argnums=(1, 2), key=length, num_passes=num_passes),
-                data_args,
-            )
-            run.compile_seconds = time.perf_counter() - started
+            program, chain_keys, load = plan.program(run, buffer_length)
             signals = stack.enter_context(stop_signals())
             longest = None if feed is None else feed.longest
-            has_acceptance = "acceptance_rate" in shapes["sample_stats"]
-            known = (buffer_length, longest, has_acceptance, mesh)
-            cause = functools.partial(cause_of, algorithm, feed, where, split)
-            chunks = ChainChunks(run, program, chain_keys, load, draws, *known, cause, described.owner)
+            known = (buffer_length, longest, "acceptance_rate" in shapes["sample_stats"], mesh)
+            cause = functools.partial(cause_of, algorithm, feed, plan.where, split)
+            owner = description_of(algorithm).owner
+            chunks = ChainChunks(run, program, chain_keys, load, draws, *known, cause, owner)
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
-        tree = result_of(run, draws, shapes, num_chains)
-        if feed is not None and likelihood is not None:
-            potential = np.asarray(tree["sample_stats"].dataset["potential"][:, -1])
-            lowest = jax.tree.map(lambda x: np.asarray(x)[potential.argmin()], run.carry[0].position)
-            again = functools.partial(mean_of_batch, likelihood, feed, lowest)
-            warn_if_likely_a_loss(described.owner, -float(potential.min()) / max(num_data, 1), feed, again)
-        if adapted:
-            _keep_adaptation(tree, draws, run.carry[0], adapted, mesh)
-        return tree
+        return _result(plan, run, draws, shapes)
+
+
+def _result(plan: Plan, run: SamplingRun, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]]) -> xr.DataTree:
+    tree = result_of(run, draws, shapes, plan.num_chains)
+    described, states = description_of(plan.algorithm), run.carry[0]
+    if plan.feed is not None and plan.likelihood is not None:
+        potential = np.asarray(tree["sample_stats"].dataset["potential"][:, -1])
+        lowest = jax.tree.map(lambda x: np.asarray(x)[potential.argmin()], states.position)
+        again = functools.partial(mean_of_batch, plan.likelihood, plan.feed, lowest)
+        num_data = max(getattr(plan.algorithm, "num_data", 0), 1)
+        warn_if_likely_a_loss(described.owner, -float(potential.min()) / num_data, plan.feed, again)
+    if described.adapted:
+        _keep_adaptation(tree, draws, states, described.adapted, plan.mesh)
+    return tree
 
 
 def _whole(position: Position) -> Position:
@@ -321,10 +266,6 @@ def _keep_adaptation(
     tree[GROUP] = xr.DataTree(learned)
 
 
-def _named(key: tuple | None, name: Hashable) -> tuple | None:
-    return None if key is None else (*key, name)
-
-
 def _as_data(algorithm: Sampler, logdensity_args: Any) -> tuple:
     _checks.arguments("sample", "logdensity_args", logdensity_args)
     if logdensity_args and (description_of(algorithm).bind is None or description_of(algorithm).arrays):
@@ -333,35 +274,6 @@ def _as_data(algorithm: Sampler, logdensity_args: Any) -> tuple:
             "forms; other samplers take batches= or a log density that holds its data."
         )
     return jax.tree.map(jnp.asarray, logdensity_args)
-
-
-def _begin(
-    adaptation_of: Callable[[PyTree], Adaptation | None],
-    args: PyTree,
-    states: Any,
-    is_joint: bool,
-    key: tuple | None,
-    split: Split | None,
-) -> tuple[Any, Any]:
-    def begun(args: PyTree, states: Any) -> tuple[Any, Any]:
-        adaptation = adaptation_of(args)
-        assert adaptation is not None
-        of_all = (lambda f: f) if is_joint else jax.vmap
-        if adaptation.begin is not None:
-            states = of_all(adaptation.begin)(states)
-        adapted = of_all(adaptation.init)(states)
-        if split is None:
-            return states, adapted
-        return split.pinned(states, CHAIN_AXIS), split.pinned(adapted, *(() if is_joint else (CHAIN_AXIS,)))
-
-    return compiled(begun, args, states, key=_named(key, "begin"), num_passes=1)(args, states)
-
-
-def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[..., Adaptation] | None, bool]:
-    """The adaptation of the sampler, and whether it is joint for all chains."""
-    alone, jointly = (getattr(algorithm, name, None) for name in ("adapt", "adapt_jointly"))
-    is_joint = jointly is not None and (num_chains >= MANY_CHAINS or alone is None)
-    return (jointly if is_joint else alone), is_joint
 
 
 def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: Any) -> None:

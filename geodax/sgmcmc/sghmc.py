@@ -45,6 +45,7 @@ At temperature 0 there is no noise, and the sampler is gradient descent with mom
 rate :math:`\varepsilon^2` along the manifold's flow.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -69,11 +70,11 @@ from geodax._types import (
 from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.posterior import Posterior
 from geodax.sgmcmc.control_variates import with_arrays
-from geodax.sgmcmc.gradients import Perturbation, as_target, clipped, inner_batch
+from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, inner_batch
 from geodax.sgmcmc.info import StochasticInfo, info_of
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Frozen, Identity
-from geodax.sgmcmc.orderings import ORDERINGS, Moving, Step, dynamics_of
+from geodax.sgmcmc.orderings import ORDERINGS, Dynamics, Moving, Step, dynamics_of
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_schedule
@@ -171,19 +172,11 @@ def sghmc(
     _checks.chosen("sghmc", "ordering", ordering, tuple(ORDERINGS))
     num_inner_steps = _checks.whole("sghmc", "num_inner_steps", num_inner_steps)
     renormalize_every = _checks.whole("sghmc", "renormalize_every", renormalize_every)
-    if metric is not None and gradient_variance:
-        raise ValueError(
-            "sghmc: gradient_noise is isotropic noise of the gradient in the units of the position and cannot be "
-            "deducted under a metric; leave one of the two out."
-        )
-    if ordering == "ubu" and (gradient_variance or friction == 1):
-        raise ValueError(
-            "sghmc: the ordering 'ubu' needs a friction below 1 and cannot deduct gradient_noise; use 'baoab' for that."
-        )
     _check_metric(metric)
+    _check_noise(gradient_variance, friction, ordering, has_metric=metric is not None)
     num_waiting = _checks.whole("sghmc", "metric_warmup", metric_warmup, least=0)
     mass = Mass(metric, manifold, target.num_data)
-    num_iterations = max(1, renormalize_every // num_inner_steps)
+    renormalized = _renormalized(manifold, max(1, renormalize_every // num_inner_steps))
     dynamics = dynamics_of(ordering, mass, friction, gradient_variance)
 
     @in_full_precision
@@ -195,13 +188,13 @@ def sghmc(
                 "sghmc: the ordering 'ubu' is for Euclidean positions, found leaves on a manifold; use 'baoab'."
             )
         if gradient_variance and not is_training and step_sizes is not None:
-            _check_noise(manifold.noise_capacity(position))
+            _check_capacity(manifold.noise_capacity(position))
         position, dtypes = in_single_precision(position)
         tuned = untuned(step_sizes, position)
         still = _tree.zeros_like(position)
         return SGHMCState(position, still, mass.init(position), jnp.zeros((), jnp.int32), tuned, dtypes)
 
-    def _check_noise(capacity: float) -> None:
+    def _check_capacity(capacity: float) -> None:
         with jax.ensure_compile_time_eval():
             start = jnp.zeros((), jnp.int32)
             variance = dynamics.drawn * float(temperatures(start))
@@ -249,42 +242,11 @@ def sghmc(
         if resample_momentum and ordering == "paper":
             position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
         iteration = state.iteration + 1
-        position, momentum = _renormalize(iteration, position, momentum)
+        position, momentum = renormalized(iteration, position, momentum)
         info = info_of(manifold, position, potential, step_size, temperature, least)
         return SGHMCState(position, momentum, metric_state, iteration, state.tuned_step_size, state.dtypes), info
 
-    def _renormalize(iteration: Array, position: Position, momentum: Momentum) -> tuple[Position, Momentum]:
-        def remove(pair):
-            position = manifold.renormalize(pair[0])
-            return position, manifold.project(position, pair[1])
-
-        if all(jax.tree.leaves(manifold.corrects_itself(position))):
-            return position, momentum
-        if num_iterations == 1:
-            return remove((position, momentum))
-        return when(iteration % num_iterations == 0, remove, (position, momentum))
-
-    def adapt(num_warmup: int, cycle: Cycle | None = None) -> Adaptation:
-        cycle = None if resample_momentum else cycle
-        left = 0.0 if cycle is None else (cycle.num_batches + 1) * min(cycle.num_batches / 12, 1 / (3 * friction))
-
-        def step_size(state: SGHMCState, stiffness: Stiffness) -> Scalar:
-            unknown = jnp.maximum(stiffness.noise - gradient_variance, 0.0)
-            capacity = manifold.noise_capacity(state.position)  # 0 where no noise can be deducted
-            taken = stiffness.beta * gradient_variance / capacity if gradient_variance else 0.0
-            heat = dynamics.deducted / dynamics.drawn
-            return jnp.sqrt(
-                stiffness.largest(stiffness.curvature / 0.16 + heat * taken, 10.0 * heat, unknown, cycle, left)
-            )
-
-        found = curvature_adaptation(target, mass, step_size, temperatures, num_warmup)
-
-        def update(*args: Any) -> tuple[Any, SGHMCState]:
-            # of several batches the first, before devices divide its examples
-            return found.update(*args[:5], *(inner_batch(batch, 0, num_inner_steps) for batch in args[5:]))
-
-        return found._replace(update=update)
-
+    adapt = _adaptation(target, dynamics, temperatures, num_inner_steps, None if resample_momentum else friction)
     settings = {
         "sampler": "sghmc",
         "manifold": manifold,
@@ -304,6 +266,69 @@ def sghmc(
     facts = {"manifold": manifold, "num_batches": num_inner_steps, "num_waiting": num_waiting}
     first = target.changed(lambda of: lambda position, batch: of(position, inner_batch(batch, 0, num_inner_steps)))
     return algorithm_of(init, step, adapt, settings, posterior, first, **facts)
+
+
+def _renormalized(
+    manifold: AbstractManifold, num_iterations: int
+) -> Callable[[Array, Position, Momentum], tuple[Position, Momentum]]:
+    """Function that removes the rounding error of position and momentum in each ``num_iterations``-th iteration."""
+
+    def remove(pair: tuple[Position, Momentum]) -> tuple[Position, Momentum]:
+        position = manifold.renormalize(pair[0])
+        return position, manifold.project(position, pair[1])
+
+    def renormalized(iteration: Array, position: Position, momentum: Momentum) -> tuple[Position, Momentum]:
+        if all(jax.tree.leaves(manifold.corrects_itself(position))):
+            return position, momentum
+        if num_iterations == 1:
+            return remove((position, momentum))
+        return when(iteration % num_iterations == 0, remove, (position, momentum))
+
+    return renormalized
+
+
+def _adaptation(
+    target: Target, dynamics: Dynamics, temperatures: Schedule, num_inner_steps: int, friction: float | None
+) -> Callable[..., Adaptation]:
+    """The adaptation of the step size, with the friction of a momentum that passes from batch to batch, or None."""
+    mass, known = dynamics.mass, dynamics.gradient_variance
+
+    def adapt(num_warmup: int, cycle: Cycle | None = None) -> Adaptation:
+        left = 0.0
+        if friction is None:
+            cycle = None
+        elif cycle is not None:
+            left = (cycle.num_batches + 1) * min(cycle.num_batches / 12, 1 / (3 * friction))
+
+        def step_size(state: SGHMCState, stiffness: Stiffness) -> Scalar:
+            unknown = jnp.maximum(stiffness.noise - known, 0.0)
+            capacity = mass.manifold.noise_capacity(state.position)  # 0 where no noise can be deducted
+            taken = stiffness.beta * known / capacity if known else 0.0
+            heat = dynamics.deducted / dynamics.drawn
+            curvature = stiffness.curvature / 0.16 + heat * taken
+            return jnp.sqrt(stiffness.largest(curvature, 10.0 * heat, unknown, cycle, left))
+
+        found = curvature_adaptation(target, mass, step_size, temperatures, num_warmup)
+
+        def update(*args: Any) -> tuple[Any, SGHMCState]:
+            # of several batches the first, before devices divide its examples
+            return found.update(*args[:5], *(inner_batch(batch, 0, num_inner_steps) for batch in args[5:]))
+
+        return found._replace(update=update)
+
+    return adapt
+
+
+def _check_noise(gradient_variance: float, friction: float, ordering: str, has_metric: bool) -> None:
+    if has_metric and gradient_variance:
+        raise ValueError(
+            "sghmc: gradient_noise is isotropic noise of the gradient in the units of the position and cannot be "
+            "deducted under a metric; leave one of the two out."
+        )
+    if ordering == "ubu" and (gradient_variance or friction == 1):
+        raise ValueError(
+            "sghmc: the ordering 'ubu' needs a friction below 1 and cannot deduct gradient_noise; use 'baoab' for that."
+        )
 
 
 def _check_metric(metric: Any) -> None:

@@ -11,6 +11,7 @@ from geodax.app.mlp import importance
 from geodax.app.mlp.importance import partial_dependence, permutation_importance, with_some_draws
 from geodax.app.mlp.labelled import LabelledTable
 from geodax.app.mlp.results import _of_counts, answer, judged_rows, results
+from geodax.app.report.numbers import with_error
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
 
 
@@ -95,6 +96,18 @@ def test_results_are_of_the_held_out_rows_beside_simpler_models(fitted):
     assert covered["network"].value == np.mean((low <= y) & (y <= high))
     assert covered["linear model (ridge)"].value == pytest.approx(0.9, abs=0.09)
     assert "On 100 held-out rows the network predicts `y` with R² = 0.99" in answer(found, "y")
+
+
+def test_simpler_models_that_predict_better_are_named(fitted):
+    """Where the relation is reversed, the mean predicts better than what follows the relation of the fitted rows."""
+    model, data = fitted
+    reversed_later = replace(data, targets=np.where(data.is_test, -data.targets, data.targets))
+    found = results(model, reversed_later)
+    gap = found.scores["RMSE"]["network"].minus(found.scores["RMSE"]["mean alone"])
+    *_, last = found.lines()
+    assert last == f"Simpler models predict these better: mean alone (RMSE {with_error(gap.value, gap.error)} lower)."
+    assert gap.value > 1.0
+    assert not any("mean alone (" in line for line in results(model, data).lines())
 
 
 def test_many_rows_are_judged_by_some_of_them(fitted):

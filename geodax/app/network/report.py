@@ -144,10 +144,12 @@ def held_out_scores(data: Adjacency, model: Eigenmodel) -> scored.Scores:
 
 
 def held_out_remarks(data: Adjacency, model: Eigenmodel) -> tuple[str, ...]:
-    """Return one sentence about the held-out pairs, if there are any."""
+    """Return sentences about the held-out pairs, if there are any."""
     found = held_out_scores(data, model)
+    if not found:
+        return ()
     said = ", ".join(f"{name} {value} ({alone} by the mean alone)" for name, value, alone in scored.rows(found))
-    return (f"Held-out pairs: {said}.",) * bool(found)
+    return (f"Held-out pairs: {said}.", *filter(None, [scored.shortfall(found)]))
 
 
 def _write_held_out(report: Report, data: Adjacency, model: Eigenmodel) -> None:

@@ -18,6 +18,7 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)
 """Levels of the intervals in reports."""
 
 _PERCENT = ("accuracy", "90 % coverage")
+_JUDGES = ("RMSE", "root mean squared error", "log loss")  # the lower the better
 
 
 def models(scores: Scores) -> tuple[str, ...]:
@@ -36,10 +37,26 @@ def write(report: "Report", scores: Scores, caption: str) -> None:
 
 
 def lines(words: str, scores: Scores) -> tuple[str, ...]:
-    """Return the table as aligned lines of text, with the number and kind of the rows in the corner."""
+    """Return the table as aligned lines of text, with the number and kind of the rows in the corner.
+
+    A last line names simpler models that predict clearly better, if there are any.
+    """
     cells = [[words, *models(scores)], *rows(scores)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    return tuple("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+    table = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+    return (*table, *filter(None, [shortfall(scores)]))
+
+
+def shortfall(scores: Scores) -> str:
+    """Say which simpler models predict better by more than two standard errors; empty if none does."""
+    name = next(name for name in _JUDGES if name in scores)
+    own, *others = scores[name].items()
+    gaps = {other: own[1].minus(score) for other, score in others}
+    better = {other: gap for other, gap in gaps.items() if np.isfinite(gap.error) and gap.value > 2 * gap.error}
+    if not better:
+        return ""
+    sizes = (f"{other} ({name} {with_error(gap.value, gap.error)} lower)" for other, gap in better.items())
+    return f"Simpler models predict these better: {', '.join(sizes)}."
 
 
 def score_text(name: str, score: Score) -> str:
