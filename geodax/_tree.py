@@ -196,7 +196,8 @@ def complete_prefix(
         return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
     ends = jax.tree.leaves(prefix, is_leaf=is_node)
     if not ends or not all(map(is_node, ends)):
-        raise TypeError(f"{owner}: expected a pytree of {kind} at {where}, found a {type(prefix).__name__}.")
+        found = f"the class {prefix.__name__} itself" if isinstance(prefix, type) else f"a {type(prefix).__name__}"
+        raise TypeError(f"{owner}: expected a pytree of {kind} at {where}, found {found}.")
     try:
         return jax.tree.map(
             lambda node, part: _filled(node, part, missing), prefix, position, is_leaf=lambda n: n is None or is_node(n)

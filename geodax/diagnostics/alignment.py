@@ -31,6 +31,7 @@ from geodax.diagnostics.subspaces import (
     adjoint,
     check_matrices,
     check_orthonormal,
+    has_unit_rows,
     in_blocks,
     leading_eigenvectors,
     mean_subspace,
@@ -123,7 +124,7 @@ def align_signs(
         ``draws * signs`` are the aligned draws.
     """
     checked, labelled, draws = check_matrices("align_signs", draws), draws, np.asarray(draws)
-    if checked.shape[-2] > checked.shape[-1] > 1 and np.allclose(np.linalg.norm(checked, axis=-1), 1.0, atol=1e-4):
+    if has_unit_rows(checked):
         raise ValueError(
             f"align_signs: found unit vectors along the last axis, shape {draws.shape}, where the columns of matrices "
             "are flipped. For the sign of each vector pass x[..., None], matrices with one column, and each group of a "

@@ -190,12 +190,19 @@ def check_orthonormal(function: str, x: Any) -> Inexact[np.ndarray, "..."]:
     x = check_matrices(function, x)
     residual = np.abs(adjoint(x) @ x - np.eye(x.shape[-1])).max()
     if residual > _ORTHONORMAL_TOLERANCE:
+        instead = "Pass the orthonormal factor (from np.linalg.qr, or the manifold's `nearest`)"
+        if has_unit_rows(x):
+            instead = "The last axis holds unit vectors: pass x[..., None], matrices with one column"
         raise ValueError(
             f"{function}: expected orthonormal columns, found an entry of X^H X - I as large as "
-            f"{residual:.2g}. Pass the orthonormal factor (from np.linalg.qr, or the manifold's `nearest`); "
-            "rows and columns are the last two axes."
+            f"{residual:.2g}. {instead}; rows and columns are the last two axes."
         )
     return x
+
+
+def has_unit_rows(x: Inexact[np.ndarray, "*batch n p"]) -> bool:
+    """Whether the last axis holds unit vectors, which are not the rows of matrices with orthonormal columns."""
+    return x.shape[-2] > x.shape[-1] > 1 and np.allclose(np.linalg.norm(x, axis=-1), 1.0, atol=1e-4)
 
 
 def _check_pair(

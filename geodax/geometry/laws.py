@@ -51,7 +51,7 @@ def check_manifold(manifold: AbstractManifold, position: Position, rng_key: PRNG
         ValueError: If a law is broken; the message names all of them, with the largest relative error.
     """
     if not isinstance(manifold, AbstractManifold):
-        raise TypeError(f"check_manifold: expected a manifold, found a {type(manifold).__name__}.")
+        raise TypeError(f"check_manifold: expected a manifold, found {_checks.described(manifold)}.")
     key = jax.random.key(0) if rng_key is None else _checks.random_key("check_manifold", rng_key)
     position = jax.tree.map(jnp.asarray, position)
     manifold.validate(position, "check_manifold: position")

@@ -268,7 +268,7 @@ def as_manifold(owner: str, manifold: Any) -> AbstractManifold:
     if not isinstance(manifold, AbstractManifold):
         raise TypeError(
             f"{owner}: manifold must be a manifold such as Stiefel() or Product({{...}}), found "
-            f"{type(manifold).__name__}; wrap a dict of manifolds in Product."
+            f"{_checks.described(manifold)}; wrap a dict of manifolds in Product."
         )
     return manifold
 
@@ -287,7 +287,9 @@ def _root(variance: Scalar, like: Array) -> Array:
 def require_array(x: Any, name: str, manifold: str) -> None:
     """Raise TypeError if ``x`` is a container, or not an array at all; ValueError for a masked one."""
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise TypeError(f"{name}: {manifold} governs one array, but the position there is a {type(x).__name__}.")
+        instead = "; make it one by jnp.asarray, or of a shape by jnp.zeros" if isinstance(x, list | tuple) else ""
+        found = type(x).__name__
+        raise TypeError(f"{name}: {manifold} governs one array, but the position there is a {found}{instead}.")
     _require_plain(x, name)
 
 

@@ -60,6 +60,7 @@ def logdensity_and_gradient(
 
     def evaluate(position: Position) -> tuple[Scalar, PyTree]:
         value, gradient = value_and_grad(position)
+        value = value if isinstance(value, Array) else jnp.asarray(value, float)  # a constant, such as 0.0
         gradient = jax.tree.map(lambda g: jnp.conj(g) if jnp.iscomplexobj(g) else g, gradient)
         return value, manifold.gradient(position, gradient)
 

@@ -254,7 +254,9 @@ def check_density(name: str, logdensity_fn: LogDensity, position: Position) -> N
     found = jnp.asarray(returned[0]) if isinstance(returned[0], int | float | np.generic) else returned[0]
     if not hasattr(found, "shape") or found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
         described = f"shape {found.shape} and dtype {found.dtype}" if hasattr(found, "shape") else type(found).__name__
+        instead = "sum the log densities of independent parts"
+        if getattr(found, "shape", None) == ():
+            instead = "return a float, such as 0.0 for a constant"
         raise TypeError(
-            f"{name}: logdensity_fn must return one real floating-point number, found {described}; sum the log "
-            "densities of independent parts."
+            f"{name}: logdensity_fn must return one real floating-point number, found {described}; {instead}."
         )

@@ -450,6 +450,9 @@ def test_unit_vectors_are_not_taken_for_rows_of_matrices():
         with pytest.raises(ValueError, match=r"unit vectors along the last axis.*x\[\.\.\., None\]"):
             align_signs(draws)
         align_signs(draws[..., None])
+        for function in (invariant_draws, mean_orthonormal):
+            with pytest.raises(ValueError, match=r"last axis holds unit vectors: pass x\[\.\.\., None\]"):
+                inspect.unwrap(function)(draws)
     labelled = xr.DataArray(vectors[:, :, 0], dims=("chain", "draw", "x_dim_0"))
     for function in (align_signs, align_rotation, invariant_draws):
         with pytest.raises(ValueError, match="rows and columns last"):

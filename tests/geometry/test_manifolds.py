@@ -452,7 +452,12 @@ def test_is_connected(shape, dtype, expected):
         ),
         (gx.Sphere(), jnp.zeros(1), ValueError, "at least 2 entries, found shape (1,)"),
         (gx.Sphere(), jnp.zeros(3, complex), ValueError, "use Stiefel() for complex unit vectors"),
-        (gx.Sphere(), [jnp.zeros(3)], TypeError, "w: Sphere() governs one array, but the position there is a list"),
+        (
+            gx.Sphere(),
+            [0.0, 0.0, 1.0],
+            TypeError,
+            "w: Sphere() governs one array, .* is a list; make it one by jnp.asarray",
+        ),
         (gx.Euclidean(), {"n": jnp.zeros(3, int)}, TypeError, "w.n: expected a floating-point array, found int"),
         (gx.Product({"a": gx.Stiefel()}), {"a": jnp.zeros((2, 3))}, ValueError, "w.a: Stiefel() expects"),
         (
@@ -485,6 +490,12 @@ def test_is_connected(shape, dtype, expected):
             {"a": jnp.zeros(3)},
             TypeError,
             "expected a pytree of manifolds at a, found a str",
+        ),
+        (
+            gx.Product({"a": gx.Sphere}),
+            {"a": jnp.zeros(3)},
+            TypeError,
+            "expected a pytree of manifolds at a, found the class Sphere itself",
         ),
     ],
 )

@@ -234,6 +234,12 @@ def poisson():
     numpyro.sample("count", dist.Poisson(jnp.exp(w[0, 0])))
 
 
+def counts_in_a_plate():
+    w = numpyro.sample("w", gxn.StiefelUniform(3, 2))
+    with numpyro.plate("rows", 4):
+        numpyro.sample("count", dist.Poisson(jnp.exp(w[0, 0])))
+
+
 def nothing():
     numpyro.sample("y", dist.Normal(0, 1), obs=jnp.ones(()))
 
@@ -244,6 +250,7 @@ def nothing():
         (subsampled, "plate 'rows' subsamples 4 of 10"),
         (delta, "'d' has a delta distribution"),
         (poisson, r"'count' \(Poisson\) cannot be enumerated"),
+        (counts_in_a_plate, r"'count' \(Poisson\) cannot be enumerated"),
         (nothing, "nothing to sample"),
     ],
 )

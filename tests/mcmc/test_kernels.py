@@ -97,3 +97,15 @@ def test_a_step_before_the_warm_up_needs_a_step_size(build, key):
     assert jnp.all(adaptation.begin(warm).step_size == 0.5)
     moved, _ = algorithm.step(key, state._replace(step_size=0.25))
     assert jnp.all(moved.position != 1.0)
+
+
+@pytest.mark.parametrize("build", [gx.nuts, gx.hmc, gx.mclmc, gx.adjusted_mclmc])
+@pytest.mark.parametrize("constant", [0.5, np.float64(0.5)])
+def test_a_constant_that_is_no_array(build, constant, key):
+    """Catches a density such as ``lambda x: 0.0``, the uniform distribution, whose energy would have no dtype."""
+    algorithm = build(lambda x: constant, manifold=gx.Sphere(), step_size=0.5)
+    state = algorithm.init(jnp.array([1.0, 0.0, 0.0], jnp.float32))
+    moved, info = jax.jit(algorithm.step)(key, state)
+    assert moved.logdensity == 0.5
+    assert moved.position[0] < 1.0
+    assert not info.is_divergent

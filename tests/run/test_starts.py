@@ -233,7 +233,7 @@ class TestDensities:
         [
             (lambda x: -(x**2), r"found shape \(3,\) and dtype float64; sum the log densities"),
             (lambda x: jnp.sum(x).astype(jnp.complex128), r"found shape \(\) and dtype complex128"),
-            (lambda x: jnp.sum(x).astype(jnp.int32), r"found shape \(\) and dtype int32"),
+            (lambda x: jnp.sum(x).astype(jnp.int32), r"found shape \(\) and dtype int32; return a float"),
             (lambda x: (jnp.sum(x), x), r"found tuple"),
             (lambda x: None, r"found NoneType"),
         ],
@@ -248,9 +248,12 @@ class TestDensities:
             sampler(1.0)
 
     @pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
-    def test_manifold_as_a_dict(self, sampler, no_type_checks):
-        with pytest.raises(TypeError, match=sampler.__name__ + r": manifold must.*found dict; wrap .* Product"):
-            sampler(gaussian, manifold={"w": gx.Stiefel()})
+    @pytest.mark.parametrize(
+        ("manifold", "found"), [({"w": gx.Stiefel()}, "a dict"), (gx.Stiefel, "the class Stiefel itself")]
+    )
+    def test_no_manifold(self, sampler, manifold, found, no_type_checks):
+        with pytest.raises(TypeError, match=rf"{sampler.__name__}: manifold must.*found {found}; wrap .* Product"):
+            sampler(gaussian, manifold=manifold)
 
 
 class TestCounts:

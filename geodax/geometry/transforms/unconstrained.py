@@ -88,9 +88,8 @@ def unconstrain(logdensity_fn: LogDensity, transforms: PyTree) -> Unconstrained:
     _checks.tree("unconstrain", "transforms", transforms)
     for node in jax.tree.leaves(transforms, is_leaf=_is_node):
         if not _is_node(node):
-            raise TypeError(
-                f"unconstrain: expected transforms such as Polar(n, p), or None, found a {type(node).__name__}."
-            )
+            found = _checks.described(node)
+            raise TypeError(f"unconstrain: expected transforms such as Polar(n, p), or None, found {found}.")
     # a bound method of a distribution is a pytree whose leaves are the parameters, a plain function has none
     is_plain = any(leaf is logdensity_fn for leaf in jax.tree.leaves(logdensity_fn))
     return Unconstrained(jax.tree_util.Partial(logdensity_fn) if is_plain else logdensity_fn, transforms)

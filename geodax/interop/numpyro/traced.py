@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro
-from numpyro.distributions import constraints
+from numpyro.distributions import ExpandedDistribution, constraints
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, potential_energy
@@ -135,7 +135,10 @@ def _latent_sites(model_trace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_enumerable(name: str, site: Any, model_trace: Mapping[str, Any]) -> None:
-    kind = type(site["fn"]).__name__
+    fn = site["fn"]
+    while isinstance(fn, ExpandedDistribution):  # in a plate
+        fn = fn.base_dist
+    kind = type(fn).__name__
     if not site["fn"].has_enumerate_support or site["infer"].get("enumerate", "parallel") != "parallel":
         raise ValueError(
             f"to_geodax: the discrete latent site {name!r} ({kind}) cannot be enumerated. Gradients need continuous "
