@@ -277,6 +277,18 @@ def test_a_network_in_training_mode_is_named(data, key):
         assert any("equinox.nn.inference_mode" in note for note in found.value.__notes__)
 
 
+def test_apply_of_the_network_alone_is_named(data, key):
+    """Catches an error of pytrees alone, where ``apply`` takes the network and the position is a ``WithNoise``."""
+    x, _ = data
+    weights, rest = eqx.partition(eqx.nn.MLP(4, "scalar", 5, 1, key=key), eqx.is_inexact_array)
+    likelihood = nn.GaussianLikelihood(apply=lambda weights, x: jax.vmap(eqx.combine(weights, rest))(x))
+    with pytest.raises(ValueError, match="pytree structure") as found:
+        likelihood(nn.WithNoise(weights), (x, x[:, 0]))
+    assert any("is position.network" in note for note in found.value.__notes__)
+    weights, rest = eqx.partition(nn.WithNoise(eqx.combine(weights, rest)), eqx.is_inexact_array)
+    assert likelihood(weights, (x, x[:, 0])).shape == x.shape[:1]
+
+
 def test_a_stack_of_networks_is_named(data, key):
     """Catches JAX's error of shapes alone, for an ensemble where one network is expected."""
     stack = eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 3, 5, 1, key=key))(jax.random.split(key, 4))
