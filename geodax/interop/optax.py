@@ -9,6 +9,7 @@ which is one step of :func:`geodax.sgrld` with step size :math:`h = \ell / n`. T
 since an optax transformation has no access to the Hessian.
 """
 
+import zlib
 from typing import Any, NamedTuple
 
 import jax
@@ -56,8 +57,9 @@ def langevin(
             numbers below may be traced arrays, as under ``optax.inject_hyperparams``; those are not checked.
         num_data: Number of examples over which the potential sums; the gradients passed to ``update`` are those of the
             potential divided by it.
-        key: PRNG key of the run. All transformations with the same key have the same noise, and so have all states of
-            one transformation: several chains need several keys, see below.
+        key: PRNG key of the run. Transformations with the same key have the same noise for the same parameters, and so
+            have all states of one transformation: several chains need several keys, see below. The parts of
+            ``optax.multi_transform`` and ``optax.masked`` have independent noise, also with one key.
         temperature: 0 preconditions without noise.
         metric_warmup: Number of initial updates that are zero, while the metric learns; about 100 for
             :class:`~geodax.metrics.Shampoo`.
@@ -98,7 +100,8 @@ def langevin(
     def init(params: PyTree) -> LangevinState:
         require_real("langevin", params)
         require_free("langevin", params)
-        return LangevinState(metric.init(params), key, jnp.zeros((), jnp.int32))
+        _warn_if_half(params)
+        return LangevinState(metric.init(params), _of_part(key, params), jnp.zeros((), jnp.int32))
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, LangevinState]:
         del extra
@@ -124,6 +127,26 @@ def langevin(
         return moved, LangevinState(learnt, state.key, state.count + 1)
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _of_part(key: PRNGKey, params: PyTree) -> PRNGKey:
+    """Return the key of the parameters that ``optax.masked`` leaves, which depends on their paths; else the key."""
+    nodes = jax.tree.leaves(params, is_leaf=lambda node: isinstance(node, optax.MaskedNode))
+    if not any(isinstance(node, optax.MaskedNode) for node in nodes):
+        return key
+    paths = "\n".join(name for name, _ in _tree.named_leaves(params))
+    return jax.random.fold_in(key, zlib.crc32(paths.encode()))
+
+
+def _warn_if_half(params: PyTree) -> None:
+    for name, leaf in _tree.named_leaves(params):
+        if _tree.is_half(leaf):
+            _checks.warn(
+                f"langevin: {name} is {leaf.dtype}, which loses updates below its rounding unit, so that small ones "
+                "never move it. Keep the parameters in float32, and let the loss convert them: "
+                f"jax.tree.map(lambda x: x.astype(jnp.{leaf.dtype}), params)."
+            )
+            return
 
 
 def _number(name: str, value: Any, **bounds: float) -> Any:

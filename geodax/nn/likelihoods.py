@@ -46,7 +46,12 @@ def outputs_of(apply: Apply, position: Position, x: PyTree) -> Array:
     try:
         return _tree.widened(apply(position, x))
     except Exception as error:
-        _parameters.explain(error, position)
+        is_wrapped = isinstance(position, WithNoise | WithCutPoints)
+        if not _parameters.explain(error, position) and is_wrapped and apply is not apply_network:
+            error.add_note(
+                f"The position is a {type(position).__name__}, which apply= takes whole: the network, or what is left "
+                "of it after equinox.partition, is position.network."
+            )
         raise
 
 

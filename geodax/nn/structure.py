@@ -45,8 +45,18 @@ def geometry(network: PyTree, *, stiefel: AbstractManifold | None = None) -> Pro
         ``gx.sghmc(posterior, manifold=gx.nn.geometry(network), step_size=1e-4)``
     """
     curved = Stiefel() if stiefel is None else stiefel
+
+    def of_layer(layer: AbstractStructured) -> PyTree:
+        # the weight of a layer that is tied by equinox.nn.Shared is in another one
+        return jax.tree.map(
+            lambda manifold, part: manifold if jax.tree.leaves(part) else part,
+            layer.manifolds(curved),
+            layer,
+            is_leaf=lambda node: isinstance(node, AbstractManifold),
+        )
+
     tree = jax.tree.map(
-        lambda node: node.manifolds(curved) if is_structured(node) else Euclidean(), network, is_leaf=is_structured
+        lambda node: of_layer(node) if is_structured(node) else Euclidean(), network, is_leaf=is_structured
     )
     return Product(tree)
 

@@ -156,6 +156,35 @@ def test_a_seed_is_no_key(wrong, unchecked):
         langevin(gx.metrics.Identity(), 0.1, num_data=5, key=wrong)
 
 
+@pytest.mark.parametrize("kind", ["multi_transform", "masked", "prefix"])
+def test_parts_of_the_parameters_have_independent_noise(key, kind):
+    """Catches one key for two parts, whose sums then have twice the variance and whose differences have none."""
+    count = 4000
+    params = {"a": [jnp.zeros(count), jnp.zeros(count)], "b": [jnp.zeros(count), jnp.zeros(count)]}
+    part = langevin(gx.metrics.Identity(), 0.1, num_data=NUM_DATA, key=key)
+    if kind == "masked":
+        first = {"a": [True, False], "b": [False, True]}
+        rest = jax.tree.map(lambda is_first: not is_first, first)
+        optimiser = optax.chain(optax.masked(part, first), optax.masked(part, rest))
+    else:
+        labels = {"a": "x", "b": "y"} if kind == "prefix" else {"a": ["x", "y"], "b": ["y", "x"]}
+        optimiser = optax.multi_transform({"x": part, "y": part}, labels)
+    updates, _ = optimiser.update(params, optimiser.init(params), params)
+    correlation = np.corrcoef(np.stack(jax.tree.leaves(updates)))
+    assert np.abs(correlation - np.eye(4)).max() < 5 / np.sqrt(count)
+
+
+def test_half_precision_parameters_are_named(key):
+    """Catches a chain that rests, because bfloat16 rounds its updates away, without a word."""
+    optimiser = langevin(gx.metrics.Identity(), 1e-5, num_data=NUM_DATA, key=key)
+    params = {"b": jnp.ones(3), "w": jnp.full(1000, 1.5, jnp.bfloat16)}
+    with pytest.warns(UserWarning, match=r"langevin: w is bfloat16, which loses updates.*float32"):
+        state = optimiser.init(params)
+    updates, _ = optimiser.update(jax.tree.map(jnp.zeros_like, params), state, params)
+    moved = optax.apply_updates(params, updates)
+    assert [bool((moved[name] == params[name]).all()) for name in params] == [False, True]
+
+
 @pytest.mark.parametrize("name", METRICS)
 def test_a_label_without_parameters(key, name):
     sampled = langevin(METRICS[name], 1e-3, num_data=10, key=key)

@@ -277,6 +277,39 @@ def test_a_network_in_training_mode_is_named(data, key):
         assert any("equinox.nn.inference_mode" in note for note in found.value.__notes__)
 
 
+def test_a_tied_orthonormal_weight_is_sampled_once(key):
+    """Catches a manifold for the place of a weight that is in another layer."""
+    pair = tuple(nn.OrthogonalLinear(4, 4, dtype=jnp.float64, key=k) for k in jax.random.split(key))
+    shared = eqx.nn.Shared(pair, lambda pair: pair[1].weight, lambda pair: pair[0].weight)
+    weights, rest = eqx.partition(shared, eqx.is_inexact_array)
+    manifold = nn.geometry(weights)
+    assert manifold.dim(weights) == 6 + 4 + 4
+
+    def log_density(weights):
+        return jnp.sum(eqx.combine(weights, rest)()[1](jnp.arange(4.0))) - 0.5 * sum(
+            jnp.sum(leaf**2) for leaf in jax.tree.leaves(weights)
+        )
+
+    sampler = gx.hmc(log_density, manifold=manifold, step_size=0.1, num_integration_steps=3)
+    state, _ = jax.jit(sampler.step)(jax.random.key(1), sampler.init(weights))
+    one, two = eqx.combine(state.position, rest)()
+    np.testing.assert_array_equal(one.weight, two.weight)
+    np.testing.assert_allclose(one.weight.T @ one.weight, np.eye(4), atol=1e-12)
+    assert not np.allclose(one.weight, pair[0].weight, atol=1e-3)
+
+
+def test_apply_of_the_network_alone_is_named(data, key):
+    """Catches an error of pytrees alone, where ``apply`` takes the network and the position is a ``WithNoise``."""
+    x, _ = data
+    weights, rest = eqx.partition(eqx.nn.MLP(4, "scalar", 5, 1, key=key), eqx.is_inexact_array)
+    likelihood = nn.GaussianLikelihood(apply=lambda weights, x: jax.vmap(eqx.combine(weights, rest))(x))
+    with pytest.raises(ValueError, match="pytree structure") as found:
+        likelihood(nn.WithNoise(weights), (x, x[:, 0]))
+    assert any("is position.network" in note for note in found.value.__notes__)
+    weights, rest = eqx.partition(nn.WithNoise(eqx.combine(weights, rest)), eqx.is_inexact_array)
+    assert likelihood(weights, (x, x[:, 0])).shape == x.shape[:1]
+
+
 def test_a_stack_of_networks_is_named(data, key):
     """Catches JAX's error of shapes alone, for an ensemble where one network is expected."""
     stack = eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 3, 5, 1, key=key))(jax.random.split(key, 4))
