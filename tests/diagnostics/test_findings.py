@@ -703,8 +703,23 @@ def test_slow_chains_are_named_with_what_they_lack():
     ):
         value = ess(draws["slow"], method=method)
         assert "below 400, that is 100 per chain, for 1 of 1 numbers" in findings[title].detail
-        assert f"`slow` ({value:.0f})" in findings[title].detail
+        assert f"`slow` ({math.floor(value)})" in findings[title].detail
         assert f"{math.ceil(400 / value)} times as many" in findings[title].advice
+
+
+def test_numbers_beyond_a_limit_are_shown_beyond_it():
+    """Rounded, an effective sample size of 399.8 would be shown as 400, and an R-hat of 1.053 as less than 1.05."""
+    draws = autoregressive(np.random.default_rng(1), 0.9, (4, 500))
+    shift = np.array([-1.0, 0, 0, 1])[:, None]
+    found = {}
+    for size in np.linspace(0.2, 0.8, 60):
+        for finding in check({"x": draws + size * shift}):
+            if " numbers: `x` (" in finding.detail:
+                limit, value = re.search(
+                    r"(?:above|below) ([\d.]+\d).* numbers: `x` \(([\d.]+)\)", finding.detail
+                ).groups()
+                found.setdefault(finding.title, []).append((float(limit), float(value)))
+    assert all(value > limit for limit, value in found["Chains that disagree"])
 
 
 def test_a_long_list_of_names_is_cut():
