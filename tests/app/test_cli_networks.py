@@ -469,7 +469,7 @@ def test_held_out_pairs_are_scored_and_predicted_without_a_file(tmp_path, capsys
     assert float(found[1]) > 0.75
     assert float(found[2].replace("−", "-")) > float(found[3].replace("−", "-"))
     assert main(["report", str(run)]) == 0
-    words = ("Eigenvalue 1 is", "network.csv", "geodax fit eigenmodel", "--rank 1", "triangles", "17")
+    words = ("Eigenvalue 1 is", "eigenvalue 1", "network.csv", "geodax fit eigenmodel", "--rank 1", "triangles", "17")
     assert _is_whole_page(run / "report.html", "Held-out pairs", found[1], *words)
     assert main(["predict", str(run)]) == 0
     is_test = hold_out(read_adjacency(path), 0.2).is_test
