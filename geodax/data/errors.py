@@ -32,7 +32,7 @@ def listed(names: Sequence[str], most: int = 12) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, in the singular for one."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def near(name: str, known: Sequence[str]) -> str | None:

@@ -344,7 +344,7 @@ def _disagreeing_chains(
             f" {_hold(axes)} unit vectors: if the model determines them only up to their signs, pass them as matrices "
             "with one column, x[..., None], to `gx.diagnostics.invariant_draws` or `align_signs`."
         )
-    listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
+    listed = _listed([(row.name, f"{row.rhat:.3f}") for row in high])
     reason = f" (not {LARGEST_RHAT}: so few effective draws differ by chance)"
     limit = f"{bound:.3f}{reason}" if bound > LARGEST_RHAT else f"{LARGEST_RHAT}"
     or_short = ", or have too few effective draws to tell" if is_slow else ""
@@ -365,7 +365,7 @@ def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: s
     ):
         low = sorted((getattr(row, column), row.name) for row in rows if getattr(row, column) < least)
         if low:
-            listed = _listed([(name, f"{value:.0f}") for value, name in low])
+            listed = _listed([(name, f"{np.floor(value):.0f}") for value, name in low])
             yield Finding(
                 "warning",
                 title,

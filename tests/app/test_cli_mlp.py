@@ -155,6 +155,18 @@ def test_life_of_a_regressor(table, tmp_path, capsys):
     assert (sd > 0).all()
     assert np.corrcoef(mean, observed)[0, 1] > 0.9
     assert "" not in lines[5]
+    whole = {line[-2]: line for line in lines[1:]}
+    capsys.readouterr()
+    assert main(["predict", str(run)]) == 0  # the held-out rows
+    assert "18 rows held out." in capsys.readouterr().out
+    heading, *held_out = _predictions(run)
+    assert heading == ["row", *lines[0][3:]]
+    assert np.sqrt(np.mean([(float(line[1]) - float(line[-2])) ** 2 for line in held_out])) == pytest.approx(
+        error, 0.01
+    )
+    assert [line[1:-2] for line in held_out] == [whole[line[-2]][3:-2] for line in held_out]
+    is_test = kind.load(run / "data.npz").is_test
+    assert [int(line[0]) for line in held_out] == (np.flatnonzero(is_test) + 1).tolist()
 
 
 @pytest.mark.thorough

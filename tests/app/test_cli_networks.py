@@ -82,6 +82,45 @@ def test_life_of_an_eigenmodel(network, tmp_path, capsys):
     assert "n77" in capsys.readouterr().err
 
 
+def test_predictions_of_held_out_pairs_have_what_was_observed(network, tmp_path):
+    """The area under the ROC curve of the output can be computed from them."""
+    run = tmp_path / "run"
+    words = ["fit", "eigenmodel", str(network), "--rank", "1", "--test-fraction", "0.3", "--out", str(run), *_SMALL]
+    assert main(words) == 0
+    assert main(["predict", str(run)]) == 0
+    heading, *lines = (run / "predictions.csv").read_text().splitlines()
+    assert heading == "node_1,node_2,probability,probability_5%,probability_95%,observed"
+    data = run_kind("eigenmodel").load(run / "data.npz")
+    held_out = [line.split(",") for line in lines]
+    assert len(held_out) == np.triu(data.is_test).sum()
+    for first, second, *_, observed in held_out:
+        assert data.values[data.names.index(first), data.names.index(second)] == float(observed)
+    assert {cells[-1] for cells in held_out} == {"0", "1"}
+
+
+def test_columns_beside_the_nodes_are_named(tmp_path):
+    """A table of several years: the nodes are not its first columns, and the years are not used."""
+    path = tmp_path / "years.csv"
+    path.write_text("year,from,to\n2019,a,b\n2019,b,c\n2020,a,b\n2020,c,d\n")
+    with pytest.raises(TableError, match=r"'to' is text, .* name them by --first-node and --second-node"):
+        read_adjacency(path)
+    assert "Columns that are not used: 'year'." in read_adjacency(path, columns=("from", "to")).notes
+
+
+def test_contacts_without_classes_or_with_few_windows_are_pointed_out(tmp_path, capsys):
+    path, run = tmp_path / "years.csv", tmp_path / "run"
+    years = [f"{year},n{i},n{(i + year) % 5}" for year in (1, 2, 3, 4) for i in range(5)]
+    path.write_text("\n".join(["time,from,to", *years]) + "\n")
+    words = ["fit", "network", str(path), "--n-states", "2", "--rank", "1", "--num-starts", "2", "--out", str(run)]
+    assert main([*words, "--window", "1", *_SMALL]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "each name is a class of its own" in said
+    assert "4 windows for 2 states are few" in said
+    path.write_text("\n".join(["time,from,to", *years[:5]]) + "\n")
+    with pytest.raises(ValueError, match="all contacts have the time 1"):
+        read_contacts(path)
+
+
 def test_life_of_a_network_of_contacts(contacts, tmp_path, capsys):
     """Fit, predict."""
     run = tmp_path / "run"
@@ -430,7 +469,7 @@ def test_held_out_pairs_are_scored_and_predicted_without_a_file(tmp_path, capsys
     assert float(found[1]) > 0.75
     assert float(found[2].replace("−", "-")) > float(found[3].replace("−", "-"))
     assert main(["report", str(run)]) == 0
-    words = ("Eigenvalue 1 is", "network.csv", "geodax fit eigenmodel", "--rank 1", "triangles", "17")
+    words = ("Eigenvalue 1 is", "eigenvalue 1", "network.csv", "geodax fit eigenmodel", "--rank 1", "triangles", "17")
     assert _is_whole_page(run / "report.html", "Held-out pairs", found[1], *words)
     assert main(["predict", str(run)]) == 0
     is_test = hold_out(read_adjacency(path), 0.2).is_test

@@ -703,8 +703,17 @@ def test_slow_chains_are_named_with_what_they_lack():
     ):
         value = ess(draws["slow"], method=method)
         assert "below 400, that is 100 per chain, for 1 of 1 numbers" in findings[title].detail
-        assert f"`slow` ({value:.0f})" in findings[title].detail
+        assert f"`slow` ({math.floor(value)})" in findings[title].detail
         assert f"{math.ceil(400 / value)} times as many" in findings[title].advice
+
+
+def test_numbers_beyond_a_limit_are_shown_beyond_it():
+    """Rounded to fewer digits, they would be shown as the limit itself."""
+    draws = {"x": np.random.default_rng(1).standard_normal((4, 500))}
+    summary = summarize(draws)
+    (row,) = summary.rows
+    found = check(draws, summary=dataclasses.replace(summary, rows=(row._replace(rhat=1.013, ess_bulk=399.8),)))
+    assert [re.search(r"`x` \((.*)\)", finding.detail)[1] for finding in found] == ["1.013", "399"]
 
 
 def test_a_long_list_of_names_is_cut():

@@ -141,7 +141,8 @@ def predict(
     Args:
         run: Run folder.
         file: CSV file in the form of the fitted one; node pairs for an eigenmodel, users and items for ratings. Without
-            a file, these two predict all pairs that were missing in the fit.
+            a file, these two predict all pairs that were missing in the fit; contacts, classifiers and regressors what
+            was held out.
         out: File to write, - for standard output; by default predictions.csv in the run folder.
         spreadsheet: Write an apostrophe before text that a spreadsheet would take for a formula.
         json: Print the path and the notes as JSON.

@@ -21,8 +21,7 @@ from geodax.app.tables.assembly import about_missing
 from geodax.app.tables.codes import better_likelihood
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart, in_one_cell
-from geodax.app.tables.read import Table
-from geodax.data.errors import counted, listed
+from geodax.data.errors import TableError, counted, listed
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.regressor import COUNTS, SYMMETRIC, BayesianMLPRegressor
@@ -132,16 +131,45 @@ class AbstractMLPRun(AbstractRunKind):
         self, data: LabelledTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
     ) -> tuple[str, ...]:
         table, targets = read_new(file, data, are_classes=self.are_classes, dialect=dialect)
-        parts = [
-            self.table(one, table.values, _of_target(targets, k) if data.several else targets)
-            for k, (one, _) in enumerate(each_target(model, data))
-        ]
-        _write(path, table, data.target_names, parts)
+        self._write(path, data, model, table.values, targets, texts=table.text)
         notes = tuple(note for note in table.notes if not note.startswith(("Columns left out", "Left out, because")))
         others = [name for name in table.set_aside if name not in data.target_names]
         if others:
             notes = (*notes, f"Left out, because the model does not use them: {listed(others)}.")
         return notes if targets is None else (*notes, *self.about_targets(model, targets))
+
+    def predict_missing(self, data: LabelledTable, model: Any, path: Path) -> tuple[str, ...]:
+        """Write predictions for the held-out rows, from which their scores can be computed again."""
+        if not data.is_test.any():
+            raise TableError("No row of this fit was held out. Name a table to predict for: geodax predict RUN FILE.")
+        inputs, targets = data.test
+        self._write(path, data, model, inputs, targets, rows=(np.flatnonzero(data.is_test) + 1).tolist())
+        which = "`row` counts the rows of the table that have a target, from 1."
+        return (f"{counted(len(inputs), 'row')} held out. {which}", *self.about_targets(model, targets))
+
+    def _write(
+        self,
+        path: Path,
+        data: LabelledTable,
+        model: Any,
+        inputs: np.ndarray,
+        targets: np.ndarray | None,
+        *,
+        texts: Mapping[str, Sequence[str]] | None = None,
+        rows: Sequence[int] | None = None,
+    ) -> None:
+        """Write a line for each row, with its texts: headings and columns for each target, its own first."""
+        names = data.target_names
+        parts = [
+            self.table(one, inputs, _of_target(targets, k) if data.several else targets)
+            for k, (one, _) in enumerate(each_target(model, data))
+        ]
+        prefixes = [""] if len(names) == 1 else [f"{name}_" for name in names]
+        words = [[prefix + word for word in part[0]] for prefix, part in zip(prefixes, parts, strict=True)]
+        named = apart(names, ["row", *(word for each in words for word in each)])
+        own = [word for name, each in zip(named, words, strict=True) for word in (name, *each)]
+        texts = {name: cells for name, cells in (texts or {}).items() if name not in names}
+        write_numbered(path, texts, own, [column for _, each in parts for column in each], rows)
 
 
 class ClassifierRun(AbstractMLPRun):
@@ -291,15 +319,3 @@ def _about_missing(data: LabelledTable, model: Any) -> tuple[str, ...]:
 def _of_target(targets: np.ndarray | None, number: int) -> np.ndarray | None:
     own = None if targets is None else targets[:, number]
     return None if own is None or np.isnan(own).all() else own
-
-
-def _write(
-    path: Path, table: Table, targets: Sequence[str], parts: Sequence[tuple[list[str], list[np.ndarray]]]
-) -> None:
-    """Write one line for each row of the file: headings and columns for each target, its own first."""
-    text = {name: values for name, values in table.text.items() if name not in targets}
-    prefixes = [""] if len(targets) == 1 else [f"{name}_" for name in targets]
-    words = [[prefix + word for word in part[0]] for prefix, part in zip(prefixes, parts, strict=True)]
-    named = apart(targets, ["row", *(word for each in words for word in each)])
-    own = [word for name, each in zip(named, words, strict=True) for word in (name, *each)]
-    write_numbered(path, text, own, [values for _, each in parts for values in each])

@@ -89,6 +89,8 @@ def count_windows(
         notes.append(f"{counted(int(is_before.sum()), 'contact')} before the start {begin:g} left out.")
         times, classes = times[~is_before], [side[~is_before] for side in classes]
     end = times.max()
+    if begin == end:
+        raise ValueError(f"count_windows: all contacts have the time {end:g}. Windows need contacts at several times.")
     if width is None:
         width = _round_width(begin, end + step, step)
         notes.append(f"The length of the windows, {width:g}, was chosen by their number. Use --window for another.")
@@ -193,6 +195,8 @@ def read_contacts(
         minutes = f"a window of {width:g} days has {1440 * width:.4g} minutes"
         raise TableError(f"{path}: times are dates, counted in days, so that {minutes}. {error}") from error
     notes = notes_on_reading(table)
+    if len(names) == 3:
+        notes.append("There are no columns with the classes of the two sides: each name is a class of its own.")
     if not is_whole.all():
         notes.append(f"{int((~is_whole).sum())} of {len(times)} rows lack a time or a class and are left out.")
     if is_double:

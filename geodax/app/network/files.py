@@ -262,14 +262,18 @@ def _named_edges(path: Path, columns: tuple[str, ...], dialect: Dialect) -> Edge
 
     table = read_table(path, text=lambda names: known(names)[:2], needed=known, keep_constant=True, **dialect.options())
     ends = np.stack([as_names(table.text[name], dialect) for name in columns[:2]], axis=1)
-    return EdgeList(ends, _values(table, columns[2]) if len(columns) == 3 else None, tuple(notes_on_reading(table)))
+    notes = notes_on_reading(table)
+    if others := [name for name in table.file_columns if name not in columns]:
+        notes.append(f"Columns that are not used: {listed(others)}.")
+    return EdgeList(ends, _values(table, columns[2]) if len(columns) == 3 else None, tuple(notes))
 
 
 def _values(table: Table, name: str) -> np.ndarray:
     if name in table.text or name in table.dropped:
         raise TableError(
             f"{table.path}: the value column of an edge list must hold numbers, but {name!r} is "
-            f"{table.dropped.get(name, 'text')}."
+            f"{table.dropped.get(name, 'text')}. If the nodes are in other columns, name them by --first-node and "
+            "--second-node."
         )
     return table.numbers(name)
 
@@ -297,7 +301,7 @@ def _from_edges(path: Path, edges: EdgeList, counts: bool) -> Adjacency:
     is_listed[low, high] = True
     matrix[~is_listed] = 0.0
     repeated = len(low) - int(is_listed.sum())
-    read = f"Read as {edges.kind}: {num_edges} edges between {len(names)} nodes."
+    read = f"Read as {edges.kind}: {num_edges:,} edges between {len(names):,} nodes."
     if edges.nodes is None:
         read += " Pairs that are not listed are zero."
     notes = [read, *edges.notes]
@@ -314,7 +318,7 @@ def _from_edges(path: Path, edges: EdgeList, counts: bool) -> Adjacency:
         )
     if repeated:
         rule = "their counts are added up" if counts else "the largest value counts"
-        notes.append(f"{repeated} edges repeat a pair: {rule}.")
+        notes.append(f"{repeated:,} edges repeat a pair: {rule}.")
         if np.isin(i * len(names) + j, j * len(names) + i).any():
             notes.append(
                 "Some pairs are listed in both directions. If edges are directed, that is lost: the model is symmetric."

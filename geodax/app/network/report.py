@@ -66,6 +66,11 @@ def network_draws(model: NetworkHMM) -> dict[str, np.ndarray]:
     return draws | ({"transition": posterior["transition"]} if model.n_states > 1 else {})
 
 
+def _numbered(name: str, draws: np.ndarray) -> dict[str, np.ndarray]:
+    """The last axis by the names of the text, which count from 1."""
+    return {f"{name} {k + 1}": draws[..., k] for k in range(draws.shape[-1])}
+
+
 def _about_eigenvalues(values: np.ndarray) -> str:
     found = ""
     for k, draws in enumerate(np.moveaxis(values, -1, 0)[:_MOST_NAMED]):
@@ -89,7 +94,7 @@ def write_eigenmodel(model: Eigenmodel, data: Adjacency, run: RunFacts, path: Pa
     _write_held_out(report, data, model)
     report.section("Eigenvalues and eigenvectors")
     report.figure(
-        plots.interval_plot({"intercept": draws["intercept"], "eigenvalue": draws["eigenvalues"]}),
+        plots.interval_plot({"intercept": draws["intercept"]} | _numbered("eigenvalue", draws["eigenvalues"])),
         "Intercept and eigenvalues: median, 50 % and 90 % interval. A positive eigenvalue connects nodes whose entries "
         "have the same sign, a negative one nodes with opposite signs.",
     )
@@ -161,7 +166,7 @@ def _write_held_out(report: Report, data: Adjacency, model: Eigenmodel) -> None:
     scored.write(
         report,
         found,
-        f"Scores on {int(data.is_test.sum()) // 2} held-out pairs. The area under the ROC curve is the probability "
+        f"Scores on {int(data.is_test.sum()) // 2:,} held-out pairs. The area under the ROC curve is the probability "
         "that a pair above zero has a larger prediction than one of zero.",
     )
 
@@ -215,9 +220,8 @@ def write_network(
         _heatmaps([(labels[k], model.rates_[k]) for k in range(model.n_states)], data.names),
         "Posterior mean rates of contacts per window, on the scale of log(1 + rate).",
     )
-    report.figure(
-        plots.interval_plot({"log total rate": network_draws(model)["log_total_rate"]}), "Log total rate of each state."
-    )
+    rates = network_draws(model)["log_total_rate"]
+    report.figure(plots.interval_plot(_numbered("state", rates)), "Log total rate of each state.")
     vectors = model.draws(None).vectors
     for k in range(model.n_states):
         figure = new_figure(WIDTH, 0.8 + 0.17 * len(data.names))

@@ -17,12 +17,13 @@ from geodax.app.report import scored
 from geodax.app.report.parts import misfits
 from geodax.app.run_folder.files import write_rows
 from geodax.app.tables.dialect import FOUND, Dialect
-from geodax.data.errors import TableError
+from geodax.data.errors import TableError, counted
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.eigenmodel.estimator import Eigenmodel
 from geodax.models.network.estimator import NetworkHMM
 
 _MOST_STEPS = 2**10 - 1
+_FEW_WINDOWS = 5  # for each state
 _MORE_FLEXIBLE = "A higher --rank, --intercept, more states or --counts negative-binomial may reproduce them."
 
 
@@ -65,15 +66,16 @@ class EigenmodelRun(AbstractRunKind):
         return network_report.held_out_remarks(data, model)
 
     def predict_missing(self, data: Adjacency, model: Any, path: Path) -> tuple[str, ...]:
-        """Write posterior mean probabilities (or rates) of all pairs that were not in the fit."""
+        """Write posterior mean probabilities (or rates) of pairs that were not in the fit, beside what was held out."""
         places = np.argwhere(np.triu(np.isnan(data.fitted), 1))
         if not len(places):
             raise TableError(
                 "No pair of this network was missing or held out. Name the pairs to predict in a file of two columns: "
                 "geodax predict RUN FILE."
             )
-        self._write_pairs(path, model, np.array(data.names)[places], places, np.ones(len(places), bool))
-        return (f"{len(places)} pairs were not in the fit.",)
+        observed = None if data.is_test is None else data.values[*places.T]
+        self._write_pairs(path, model, np.array(data.names)[places], places, np.ones(len(places), bool), observed)
+        return (f"{len(places):,} pairs were not in the fit.",)
 
     def predict(self, data: Adjacency, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Write posterior mean probabilities (or rates) of pairs, with credible intervals."""
@@ -86,13 +88,23 @@ class EigenmodelRun(AbstractRunKind):
         self._write_pairs(path, model, pairs.names, pairs.places, is_whole & ~is_loop)
         return notes
 
-    def _write_pairs(self, path: Path, model: Any, names: np.ndarray, places: np.ndarray, is_whole: np.ndarray) -> None:
+    def _write_pairs(
+        self,
+        path: Path,
+        model: Any,
+        names: np.ndarray,
+        places: np.ndarray,
+        is_whole: np.ndarray,
+        observed: np.ndarray | None = None,
+    ) -> None:
         cells = np.full((len(places), 3), np.nan)
         if is_whole.any():
             draws = model.predict_draws(places[is_whole])
             cells[is_whole] = np.stack([draws.mean(axis=0), *np.quantile(draws, [0.05, 0.95], axis=0)], axis=1)
         word = "rate" if model.link == "log" else "probability"
         heading = ["node_1", "node_2", word, f"{word}_5%", f"{word}_95%"]
+        if observed is not None:
+            heading, cells = [*heading, "observed"], np.column_stack([cells, observed])
         write_rows(path, heading, ((*pair, *values) for pair, values in zip(names.tolist(), cells, strict=True)))
 
 
@@ -112,7 +124,13 @@ class NetworkRun(AbstractRunKind):
         data = hold_out_counts(contacts, options.test_fraction, diagonal=options.diagonal, seed=seed)
         self.unfitted(options).prepare(data.fitted)
         note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."
-        return data, {"columns": list(data.names), "notes": [note, *data.notes]}
+        notes = [note, *data.notes]
+        if len(data.counts) < _FEW_WINDOWS * options.n_states:
+            notes.append(
+                f"{counted(len(data.counts), 'window')} for {counted(options.n_states, 'state')} are few: a state may "
+                "be no more than a single window. Choose a shorter --window, or fewer states (--n-states)."
+            )
+        return data, {"columns": list(data.names), "notes": notes}
 
     def describe(self, data: ContactWindows) -> str:
         return f"{len(data.counts)} windows, {len(data.names)} classes"

@@ -281,10 +281,15 @@ def write_rows(path: Path, heading: Sequence[str], rows: Iterable[Iterable[Any]]
 
 
 def write_numbered(
-    path: Path, texts: Mapping[str, Sequence[str]], heading: Sequence[str], columns: Sequence[np.ndarray]
+    path: Path,
+    texts: Mapping[str, Sequence[str]],
+    heading: Sequence[str],
+    columns: Sequence[np.ndarray],
+    numbers: Sequence[int] | None = None,
 ) -> None:
-    """Write numbered rows as CSV: the texts of the rows by column, and columns of predictions."""
-    rows = zip(range(1, len(columns[0]) + 1), *texts.values(), *columns, strict=True)
+    """Write rows as CSV: their numbers (by default from 1), their texts by column, and columns of predictions."""
+    numbers = range(1, len(columns[0]) + 1) if numbers is None else numbers
+    rows = zip(numbers, *texts.values(), *columns, strict=True)
     write_rows(path, ["row", *apart(texts, ["row", *heading]), *heading], rows)
 
 
