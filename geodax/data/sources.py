@@ -3,7 +3,7 @@
 Every file's checksum is verified before use.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,6 +46,13 @@ class Dataset:
         if not isinstance(key, str) or key not in self.arrays:
             raise DataError(f"{self.name} has no array {_checks.described(key)}; it has {', '.join(self.arrays)}")
         return self.arrays[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def keys(self) -> Iterable[str]:
+        """Names of the arrays, as those of a dictionary."""
+        return self.arrays.keys()
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{k}: {v.dtype} {v.shape}" for k, v in self.arrays.items())

@@ -177,6 +177,9 @@ def test_wine():
         data["feature"]
     with pytest.raises(DataError, match="no split 0: no splits are published"):
         data.split(0)
+    assert "features" in data
+    assert "targets" not in data
+    assert list(data) == list(dict(data)) == ["features", "labels"]
 
 
 # --- files on disk
