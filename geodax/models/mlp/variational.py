@@ -50,7 +50,7 @@ from geodax.vi.positions import GaussianOver
 
 _OWNER = "VariationalInference"
 _LEARNING_RATE = 0.01
-_NATURAL_RATE = 0.03
+_NATURAL_RATES = {"ivon": 0.1, "noisy-kfac": 0.03}
 _NATURAL = {"ivon": ivon, "noisy-kfac": noisy_kfac}
 _MOST_ROWS = 1000
 _BATCH_SIZE = 1000
@@ -174,7 +174,8 @@ class NaturalGradient(VariationalInference):
 
     Attributes:
         kind: ``"ivon"``, :func:`geodax.vi.ivon`, or ``"noisy-kfac"``, :func:`geodax.vi.noisy_kfac`.
-        step_size: Initial learning rate; None selects 0.03. Adam has 0.01 for the noise of regressions.
+        step_size: Initial learning rate; None selects 0.1 for IVON and 0.03 for noisy K-FAC. Adam has 0.01 for the
+            noise of regressions.
     """
 
     kind: str = "ivon"
@@ -197,7 +198,7 @@ class NaturalGradient(VariationalInference):
         algorithm = _NATURAL[self.kind](
             start,
             likelihood,
-            self.schedule(_NATURAL_RATE if self.step_size is None else self.step_size),
+            self.schedule(_NATURAL_RATES[self.kind] if self.step_size is None else self.step_size),
             num_data=num_data,
             priors=problem.priors,
             point_rate=self.schedule(_LEARNING_RATE),
