@@ -608,7 +608,7 @@ def test_chains_that_disagree_are_named_the_worst_first(draws):
     findings = check(draws)
     assert findings[0].title == "Chains that disagree"
     assert findings[0].severity == "severe"
-    assert re.search(r"2 of 11 numbers: `angle` \(1\.\d\d\), `scale\[1\]`", findings[0].detail)
+    assert re.search(r"2 of 11 numbers: `angle` \(1\.\d{3}\), `scale\[1\]`", findings[0].detail)
     assert "orthonormal" not in findings[0].advice
 
 
