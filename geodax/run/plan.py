@@ -138,9 +138,10 @@ class Plan:
             step, keep = self.steps(self.data_args), recorded_with(self.keep, self.data_args)
             return record_shapes(step, keep, states, self.feed, self.chain_keys, data)
 
+        if not self.data_args:
+            return find()
         kinds = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (states.position, self.data_args))
-        key = self.key(repr(kinds))
-        return find() if key is None else reused(key, find)
+        return reused(self.key(repr(kinds)), find)
 
     def program(self, run: SamplingRun, buffer_length: int) -> tuple[Callable[..., Any], Array, Callable]:
         """Place the state of the run on its devices and compile its chunk of iterations.
