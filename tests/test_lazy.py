@@ -45,6 +45,7 @@ def test_unknown_names_raise():
         _ = gx.nonsense
 
 
+@pytest.mark.thorough
 def test_packages_and_their_modules_are_attributes():
     """In a fresh process, where nothing else has imported them."""
     code = "import geodax as gx; gx.sgmcmc.schedules, gx.geometry.hadamard.fwht, gx.run.errors, gx.diagnostics.rhat"
@@ -71,6 +72,7 @@ def test_sampling_and_the_command_line_import_no_more_than_they_use():
     assert process.returncode == 0, process.stderr
 
 
+@pytest.mark.thorough
 def test_a_deferred_module_is_imported_by_its_first_use():
     """Catches an import of SciPy's distributions by scikit-learn, and a module that is not the real one afterwards."""
     code = """if True:

@@ -151,6 +151,7 @@ from experiments.walsh_hadamard import cifar10
 """
 
 
+@pytest.mark.thorough
 def test_a_checkout_that_is_not_installed_samples_and_runs_experiments():
     process = subprocess.run([sys.executable, "-c", UNINSTALLED], cwd=ROOT, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr

@@ -40,6 +40,7 @@ def _predictions(run):
         return list(csv.reader(handle))
 
 
+@pytest.mark.thorough
 def test_life_of_a_factorization(table, tmp_path, capsys):
     """Fit, resume, report, predict known and unknown users with and without ratings."""
     run = tmp_path / "run"

@@ -93,6 +93,7 @@ def test_an_overwriting_fit_that_is_refused_changes_nothing(made, run, words, me
     assert contents(run) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), OSError("no room")])
 def test_whatever_ends_it_before_it_begins(made, run, error, monkeypatch):
     def fit(self, table):

@@ -159,6 +159,7 @@ def test_a_closed_pipe_is_silent():
         assert (ended.returncode, ended.stderr) == (141, "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("platform", ["cuda", "nonsense"])
 def test_a_device_that_is_not_there_is_named(platform, place, tmp_path):
     """As on a node of a cluster without a GPU."""
@@ -192,6 +193,7 @@ def test_a_fit_that_does_not_start_leaves_no_named_folder(place, tmp_path, monke
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_json_holds_what_show_prints_again(place, printed, capsys):
     run = place / printed["run"]
     assert main(["show", str(run), "--json"]) == 0

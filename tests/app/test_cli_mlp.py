@@ -104,6 +104,7 @@ def test_life_of_a_classifier(table, tmp_path, capsys):
     assert "'dose'" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_life_of_a_regressor(table, tmp_path, capsys):
     """Fit, report, predict with and without the target."""
     run = tmp_path / "run"

@@ -55,6 +55,7 @@ def _is_whole_page(path: Path, *words: str) -> bool:
     return all(word in page for word in words) and not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", page)
 
 
+@pytest.mark.thorough
 def test_life_of_an_eigenmodel(network, tmp_path, capsys):
     """Fit, extend, predict pairs of a file."""
     run = tmp_path / "run"
@@ -82,6 +83,7 @@ def test_life_of_an_eigenmodel(network, tmp_path, capsys):
     assert "n77" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_predictions_of_held_out_pairs_have_what_was_observed(network, tmp_path):
     """The area under the ROC curve of the output can be computed from them."""
     run = tmp_path / "run"
@@ -107,6 +109,7 @@ def test_columns_beside_the_nodes_are_named(tmp_path):
     assert "Columns that are not used: 'year'." in read_adjacency(path, columns=("from", "to")).notes
 
 
+@pytest.mark.thorough
 def test_contacts_without_classes_or_with_few_windows_are_pointed_out(tmp_path, capsys):
     path, run = tmp_path / "years.csv", tmp_path / "run"
     years = [f"{year},n{i},n{(i + year) % 5}" for year in (1, 2, 3, 4) for i in range(5)]

@@ -59,6 +59,7 @@ def test_a_lost_chunk_is_named(run, command, file, capsys):
     assert not (run / "predictions.csv").exists()
 
 
+@pytest.mark.thorough
 def test_a_chunk_of_another_run_is_named(made, run, command, capsys):
     """Catches draws with a good checksum of their own that are not those of the run."""
     store = run / "posterior.zarr"

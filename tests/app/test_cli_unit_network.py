@@ -26,6 +26,7 @@ def table(tmp_path_factory):
     return path
 
 
+@pytest.mark.thorough
 def test_life_of_a_unit_network(table, tmp_path, capsys):
     """Fit, report, predict with and without the target."""
     run = tmp_path / "run"

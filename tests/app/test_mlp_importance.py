@@ -29,6 +29,7 @@ def fitted():
     return model.fit(*data.train), data
 
 
+@pytest.mark.thorough
 def test_permuting_an_input_costs_twice_its_variance(fitted):
     """For a linear function the expected increase of the squared error is 2 var(b x)."""
     model, data = fitted

@@ -82,6 +82,7 @@ def test_a_batch_of_all_examples_has_each_of_them_once(key, order):
     np.testing.assert_array_equal(np.sort(rows(batches, key, 3)), np.broadcast_to(np.arange(20), (3, 20)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("order", ["independent", "epochs", "symmetric"])
 def test_a_batch_is_a_function_of_key_and_number(key, order):
     data = {"x": jnp.arange(60.0).reshape(30, 2), "y": jnp.arange(30)}

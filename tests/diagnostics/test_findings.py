@@ -418,6 +418,7 @@ def test_each_fault_of_the_sampler_is_named(draws, stats, name, index, value, se
     assert finding.advice.endswith(".")
 
 
+@pytest.mark.thorough
 def test_a_density_that_bounds_no_step_is_named(key):
     """An improper one, whose chains are never turned back."""
     tree = gx.sample(
@@ -585,6 +586,7 @@ def test_slow_chains_are_seldom_taken_for_chains_on_their_way(draws):
     assert np.mean(alarms) <= 0.05
 
 
+@pytest.mark.thorough
 def test_a_whole_tree_is_its_posterior_and_its_statistics(key):
     """Of ``sample``, and as ArviZ's own type; statistics that are given replace those of the tree."""
     sampler = gx.nuts(lambda x: -0.5 * jnp.sum(x["a"] ** 2))
@@ -631,6 +633,7 @@ def test_independent_chains_are_seldom_said_to_disagree(num_chains, num_draws, n
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("num_chains", "correlation"), [(4, 0.0), (4, 0.6), (64, 0.6)])
 def test_chains_of_one_distribution_are_seldom_said_to_disagree(num_chains, correlation):
     """Catches a bound of R-hat for independent draws, and one from effective draws that count a difference as slowness."""

@@ -31,6 +31,7 @@ def runs(tmp_path_factory):
     return run_of(0), run_of(1, store=store), store
 
 
+@pytest.mark.thorough
 def test_joined_runs_are_one_run(runs):
     """Catches chains in another order or with equal numbers, and counts of the first run only."""
     first, second, store = runs
@@ -73,6 +74,7 @@ def test_one_run_twice(runs):
     assert not [f for f in check({"b": indicator}) if "repeat" in f.title]
 
 
+@pytest.mark.thorough
 def test_runs_that_differ(runs):
     with pytest.raises(ValueError, match=r"run 1 differs from run 0 in posterior.a.*'draw': 60.*isel"):
         join_chains([runs[0], run_of(2, num_samples=60)])

@@ -162,6 +162,7 @@ def test_a_damaged_run_folder_is_not_reported(finished, tmp_path):
             report_run(copy)
 
 
+@pytest.mark.thorough
 def test_options_changed_by_hand_are_refused(finished, tmp_path):
     """Catches a resumed run whose second half has another prior than its first."""
     folder, _ = finished("command_line")

@@ -120,6 +120,7 @@ LANGEVIN = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in LANGEVIN if name != "3x3"])
 def test_langevin_density_is_normalized(name):
     langevin = dist.MatrixLangevin(jnp.asarray(LANGEVIN[name]))
@@ -130,6 +131,7 @@ def test_langevin_density_is_normalized(name):
     np.testing.assert_allclose(total, 1, rtol=1e-5 if name == "concentrated" else 1e-7)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["2x1", "3x1", "2x2", "3x2", "zero", "rank one"])
 def test_gradient_of_the_constant_is_the_mean(name):
     langevin = dist.MatrixLangevin(jnp.asarray(LANGEVIN[name]))
@@ -366,6 +368,7 @@ BINGHAM = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", BINGHAM)
 def test_bingham_density_of_one_column_is_normalized(name):
     """With the second moments as the gradient of the constant, also where eigenvalues are equal."""
@@ -382,6 +385,7 @@ def test_bingham_density_of_one_column_is_normalized(name):
     np.testing.assert_allclose(weighted.log_normalizer(), bingham.log_normalizer(), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("dtype", "rtol"), [(jnp.float64, 1e-11), (jnp.float32, 1e-5)])
 def test_constant_of_bingham_has_its_digits(dtype, rtol):
     """Watson's distributions, also of many dimensions where the largest eigenvalue begins to win; pairs of eigenvalues."""

@@ -205,6 +205,7 @@ def test_von_mises_fisher(key):
             gxn.VonMisesFisher(*wrong)
 
 
+@pytest.mark.thorough
 def test_a_common_concentration_has_one_normalizing_constant():
     """Rows with a direction of their own, and one concentration, as in a regression."""
     loc = jnp.tile(jnp.array([0.0, 0.6, 0.8]), (7, 1))

@@ -135,6 +135,7 @@ def test_energy_error_is_of_second_order(name, key):
     check_order(outer, logdensity, like, key, leapfrog=isokinetic.isokinetic_leapfrog)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["canonical", "product"])
 def test_refreshment_keeps_the_uniform_distribution(name, key):
     """Momenta from the uniform distribution stay so, tangent and of the right norm; the kept fraction is exp(-t)."""

@@ -80,6 +80,7 @@ for sampler in (gx.hmc, gx.nuts, gx.adjusted_mclmc, gx.mclmc, gx.sgrld, gx.sghmc
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", [gx.nuts, gx.hmc, gx.mclmc, gx.adjusted_mclmc])
 def test_a_step_before_the_warm_up_needs_a_step_size(build, key):
     """Catches a chain that runs with a step size that nobody chose."""
@@ -99,6 +100,7 @@ def test_a_step_before_the_warm_up_needs_a_step_size(build, key):
     assert jnp.all(moved.position != 1.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", [gx.nuts, gx.hmc, gx.mclmc, gx.adjusted_mclmc])
 @pytest.mark.parametrize("constant", [0.5, np.float64(0.5)])
 def test_a_constant_that_is_no_array(build, constant, key):

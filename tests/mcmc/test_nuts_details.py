@@ -142,6 +142,7 @@ def density(x):
 
 
 class TestTrajectory:
+    @pytest.mark.thorough
     @pytest.mark.parametrize("step_size", [0.03, 0.2, 0.7])
     def test_it_stops_where_the_recursion_stops(self, key, step_size):
         """Catches a piece that is not checked, checked too late, or with the wrong half-ends of its sum.
@@ -167,6 +168,7 @@ class TestTrajectory:
             error = np.sqrt(probability * (1 - probability) / len(found))
             assert abs((found == num_steps).mean() - probability) <= 5 * error + 1e-12, num_steps
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("most", [1, 4])
     def test_no_more_steps_than_allowed(self, key, most):
         """Catches a limit that is off by one; steps this small never turn before it."""
@@ -264,6 +266,7 @@ def test_bounds_of_step_sizes_are_numbers_of_the_dtype(dtype):
     assert jnp.isfinite(state.log_average)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_half_precision_has_its_width(key, dtype):
     """In float16 the words of uniform variates overflowed, and nothing was ever taken by chance."""

@@ -239,6 +239,7 @@ def test_priors_of_scales_and_means(which):
     np.testing.assert_allclose(difference[0], difference[1], rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_signs_and_order_do_not_matter():
     """A shared column with its sign in both views, an own one alone, places exchanged together with scales."""
     statistics, shape, (position, *_) = _layout_and_positions("separate")
@@ -486,6 +487,7 @@ def test_one_matrix_with_columns(fitted, data):
         np.testing.assert_allclose(by_place.set_params(views=later).score(rows, groups), expected, rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_columns_with_names_are_those_of_the_fit(fitted, data):
     """Catches the numbers of one column in the place of another: of both views, of one, and of views by position."""
     pandas = pytest.importorskip("pandas")

@@ -46,6 +46,7 @@ def test_every_estimator_is_tried():
     assert {type(model).__name__ for model, _ in ALL.values()} == set(models.__all__)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ALL)
 def test_devices_that_do_not_fit_are_refused(name):
     """Catches an option that an estimator does not hand on, and one that is looked at after an hour of work."""

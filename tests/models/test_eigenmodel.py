@@ -42,6 +42,7 @@ def fitted(network) -> Eigenmodel:
     return Eigenmodel(RANK, num_warmup=300, num_samples=300, num_chains=4, random_state=0).fit(network)
 
 
+@pytest.mark.thorough
 def test_a_link_that_is_set_after_the_fit_is_for_the_next_one(fitted, network):
     later = deepcopy(fitted).set_params(link="log")
     np.testing.assert_array_equal(later.predict(), fitted.predict())

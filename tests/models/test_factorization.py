@@ -92,6 +92,7 @@ def test_least_squares_beside_the_model(ratings, offsets):
     np.testing.assert_allclose(unknown, fit.mean + np.array([0.0, fit.offsets[1][2], fit.offsets[0][3]]))
 
 
+@pytest.mark.thorough
 def test_predictions_belong_together(fitted, ratings):
     pairs, _, observed, seen = ratings
     parts = fitted.predict_parts(pairs[seen:], observed[seen:])
@@ -170,6 +171,7 @@ def test_names_keep_their_kind_in_every_container(numbered):
     np.testing.assert_array_equal(model.is_known([[99, "i1"], [2.5, "i1"], [3, "new"]]), [[0, 1], [0, 1], [1, 0]])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("pairs", "words"),
     [

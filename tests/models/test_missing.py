@@ -99,6 +99,7 @@ def test_predictions_of_rows_with_missing_cells_are_their_own(noisy_line):
     np.testing.assert_array_equal(again.predict(x), model.predict(x))
 
 
+@pytest.mark.thorough
 def test_the_likelihood_is_averaged_over_the_draws(noisy_line):
     model, x, y = noisy_line
     problem, (inputs, targets, _) = model.problem(), model.prepare(x, y)

@@ -212,6 +212,7 @@ def test_classes_that_the_fit_has_not_seen_count_in_the_calibration(score):
     assert np.mean(found) > 0.8 - 3 * np.std(found) / np.sqrt(150)
 
 
+@pytest.mark.thorough
 def test_targets_and_levels_that_do_not_fit_are_errors(linear, line, classifier, blobs):
     x, y = line
     for targets in (y[:, None], y[:3], y[0]):
@@ -432,6 +433,7 @@ def test_a_share_of_few_rows_is_one_of_them(line):
         model.fit(x[:2], y[:2])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(0)])
 def test_each_fit_draws_a_seed_of_its_own(line, random_state, tmp_path):
     """As in scikit-learn; draws that are taken back have the seed of their fit, as have those of a folder."""
@@ -651,6 +653,7 @@ def test_many_rows_are_taken_in_parts(monkeypatch):
     assert np.sqrt(np.mean((model.predict(x[2400:]) - y[2400:]) ** 2)) < 0.3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("num_rows", "batch_size", "score_every"), [(40, None, 1), (41, 10, 5), (49, 6, None), (19, None, "untrained")]
 )

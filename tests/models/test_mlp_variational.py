@@ -65,7 +65,9 @@ def test_a_curved_function_of_few_rows_is_learned(kind):
 def test_a_fit_that_explains_nothing_warns(kind):
     generator = np.random.default_rng(6)
     x, y = generator.standard_normal((2, 60, 2))
-    model = BayesianMLPRegressor(inference=kind, widths=(4,), num_chains=1, num_samples=10, num_warmup=1200, random_state=0)
+    model = BayesianMLPRegressor(
+        inference=kind, widths=(4,), num_chains=1, num_samples=10, num_warmup=1200, random_state=0
+    )
     with pytest.warns(UserWarning, match="hardly better than their mean"):
         model.fit(x, y[:, 0])
 
@@ -152,6 +154,7 @@ def test_errors(line, options, words):
         BayesianMLPRegressor((4,), inference="mean-field", random_state=0, **options).fit(*line)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS + NATURAL)
 @pytest.mark.parametrize(
     "prior",

@@ -47,6 +47,7 @@ def fitted(simulated) -> NetworkHMM:
     return NetworkHMM(K, RANK, **options).fit(simulated[1])
 
 
+@pytest.mark.thorough
 def test_options_that_are_set_after_the_fit_are_for_the_next_one(fitted, simulated):
     later, counts = deepcopy(fitted).set_params(counts="negative-binomial", diagonal=False), simulated[1]
     np.testing.assert_array_equal(later.predict_proba(counts), fitted.predict_proba(counts))

@@ -139,6 +139,7 @@ def test_the_highest_mode_is_that_of_the_states(found):
         assert float(jnp.abs(slope - w @ (inner + inner.T) / 2).max()) < 5.0
 
 
+@pytest.mark.thorough
 def test_starts_are_apart_and_as_high_as_draws_could_be(found):
     """Different for each key; lower than the mode by what twice the posterior's width in d directions costs."""
     _, data, prior, modes = found

@@ -211,6 +211,7 @@ def test_diagonal_noise_is_factor_analysis():
     np.testing.assert_allclose(model.explained_variance_ratio_, share, rtol=0.05)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("p", "column", "words"),
     [

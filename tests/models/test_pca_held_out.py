@@ -117,6 +117,7 @@ def test_columns_computed_from_others_are_no_choice():
     assert compared(parts + 1e-4 * np.random.default_rng(1).standard_normal(parts.shape)).most == 2
 
 
+@pytest.mark.thorough
 def test_the_estimator_chooses_and_reports_the_number():
     table = planted(80, 10, 3, 0.5, np.random.default_rng(0))
     model = BayesianPCA("auto", num_warmup=60, num_samples=20, num_chains=1, random_state=0).fit(7 + 2 * table)

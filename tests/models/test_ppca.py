@@ -79,6 +79,7 @@ def test_log_density_is_prior_plus_marginal_normal(n, p, share, is_diagonal):
     assert found[1] - found[0] == pytest.approx(expected[1] - expected[0], rel=1e-10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_diagonal", [False, True])
 def test_many_rows_of_a_pattern_of_missing_cells_enter_by_sums(is_diagonal):
     """The density is that of all rows, and its cost does not depend on their number."""
@@ -121,6 +122,7 @@ def test_small_noise_leaves_the_digits(share):
     assert logdensity_fn(tiny) == -np.inf
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_small_noise_of_one_column_leaves_the_digits(share):
     """Factor analysis may give a column no noise; the precision of the latent vectors is then very uneven."""

@@ -69,6 +69,7 @@ def test_density_is_that_of_all_columns(rows, n, p):
     np.testing.assert_allclose(differences, differences[0], atol=1e-10 * abs(float(expected)))
 
 
+@pytest.mark.thorough
 def test_gradients_are_those_of_all_columns():
     """With respect to the loadings within the table's span, the scales and the noise, at a mean that is fixed to zero."""
     rows, n, p = 6, 40, 2
@@ -151,6 +152,7 @@ def test_mean_is_drawn_from_its_conditional_distribution():
     np.testing.assert_allclose(np.corrcoef(along.T, across)[np.triu_indices(3, 1)], 0.0, atol=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rows", "n", "p"), [(4, 9, 2), (3, 5, 1), (2, 9, 3)])
 def test_factor_analysis_without_the_mean_is_that_of_the_joint_normal(rows, n, p):
     """All cells are jointly normal; the mean is drawn from its conditional distribution."""

@@ -177,6 +177,7 @@ X = np.random.default_rng(0).standard_normal((80, 4))
 RUN = {"num_chains": 1, "num_warmup": 20, "num_samples": 10, "random_state": 0}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("model", "methods"),
     [

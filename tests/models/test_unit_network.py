@@ -67,6 +67,7 @@ def _by_hand(position, x, y, form):
     return total
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_density_by_hand_and_permuted(form):
     generator = np.random.default_rng(0)
@@ -180,6 +181,7 @@ def test_chains_agree_and_cover_the_truth(fitted, problem):
     assert fitted.score(x, y) > explained - 0.05
 
 
+@pytest.mark.thorough
 def test_predictions(fitted, problem):
     """Means, standard deviations, densities and new data belong together and have the units of y."""
     x = problem[0]

@@ -87,6 +87,7 @@ def test_laplace_of_an_ordinary_network_is_that_of_its_layers(structure, network
     assert_same(of(ordinary), of(plain))
 
 
+@pytest.mark.thorough
 def test_draws_by_the_sampler_are_arrays(networks, data):
     """Catches a sampler whose positions have functions in them, or lose the layers' places."""
 
@@ -170,6 +171,7 @@ class Tied(eqx.Module):
         return third(jnp.tanh(second(jnp.tanh(self.first(x.reshape(self.first.in_features))))))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("owner", [0, 1])
 def test_a_layer_beside_tied_ones_has_its_posterior(owner, data, key):
     """Catches a layer without a weight of its own among the dense ones, and reads of a layer that is marked or tapped."""
@@ -220,6 +222,7 @@ class Language(eqx.Module):
         return last(jnp.tanh(self.between(x @ embedding.weight)))
 
 
+@pytest.mark.thorough
 def test_all_layers_of_a_network_leave_out_those_without_a_weight(data, key):
     network = Language(key)
     method = vi.noisy_kfac(network, LIKELIHOOD, 0.1, num_data=40)
@@ -236,6 +239,7 @@ def test_all_layers_of_a_network_leave_out_those_without_a_weight(data, key):
         nn.variational(network, "mean-field", key=key)
 
 
+@pytest.mark.thorough
 def test_one_array_in_two_places_is_named(data, key):
     layer = eqx.nn.Linear(4, 4, dtype=jnp.float64, key=key)
     twice, zeros = eqx.nn.Sequential([layer, layer]), jnp.zeros(3)
@@ -277,6 +281,7 @@ def test_a_network_in_training_mode_is_named(data, key):
         assert any("equinox.nn.inference_mode" in note for note in found.value.__notes__)
 
 
+@pytest.mark.thorough
 def test_a_tied_orthonormal_weight_is_sampled_once(key):
     """Catches a manifold for the place of a weight that is in another layer."""
     pair = tuple(nn.OrthogonalLinear(4, 4, dtype=jnp.float64, key=k) for k in jax.random.split(key))
@@ -310,6 +315,7 @@ def test_apply_of_the_network_alone_is_named(data, key):
     assert likelihood(weights, (x, x[:, 0])).shape == x.shape[:1]
 
 
+@pytest.mark.thorough
 def test_a_stack_of_networks_is_named(data, key):
     """Catches JAX's error of shapes alone, for an ensemble where one network is expected."""
     stack = eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 3, 5, 1, key=key))(jax.random.split(key, 4))

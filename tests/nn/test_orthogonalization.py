@@ -17,6 +17,7 @@ def linear(weight, bias=None):
     return layer if bias is None else eqx.tree_at(lambda layer: layer.bias, layer, bias)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 4)])
 def test_layers_of_that_form_keep_their_function(key, shape):
     m, n = shape

@@ -136,6 +136,7 @@ def test_errors_of_other_networks_stay_as_they_are(skipping):
         LIKELIHOOD(skipping.layer, (BATCH[0][:, :2], BATCH[1]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "layer",
     [

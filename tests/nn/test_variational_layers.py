@@ -218,6 +218,7 @@ def test_last_layer_laplace_sees_all_examples_one_by_one(key):
         laplace(likelihood, (data[0], data[1][:20]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "inference",
     ["whvi", slow("mean-field"), slow("mc-dropout")],

@@ -49,6 +49,7 @@ def test_weights_that_are_not_free_are_refused(options):
         nn.variational(network, "mean-field", key=jax.random.key(1))
 
 
+@pytest.mark.thorough
 def test_a_layer_of_one_number():
     network = eqx.nn.Linear("scalar", 3, dtype=jnp.float32, key=jax.random.key(0))
     made = nn.variational(network, "mean-field", key=jax.random.key(1))

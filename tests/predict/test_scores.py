@@ -125,6 +125,7 @@ def wrong_model(rng, size):
     return special.softmax(3 * np.log(truth) + rng.normal(size=truth.shape), axis=1), labels
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("score", ["aps", "lac"])
 def test_sets_cover_as_often_as_theory_says(score):
     rng = np.random.default_rng(2)

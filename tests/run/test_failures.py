@@ -61,6 +61,7 @@ class TestData:
             run(key, make(posterior(likelihood)), data)
         assert "third of" not in str(caught.value)
 
+    @pytest.mark.thorough
     def test_ensembles(self, key, name):
         likelihood, data, words = WRONG[name]
         settings = {"num_steps": 100, "num_members": 2, "progress": False}
@@ -103,6 +104,7 @@ class TestBatches:
         with pytest.raises(NonFiniteError, match=AT_START):
             run(key, algorithm, WRONG["one negative count"][1])
 
+    @pytest.mark.thorough
     def test_a_stream(self, key):
         def start(number):
             while True:
@@ -145,6 +147,7 @@ class TestSteps:
         with pytest.raises(NonFiniteError, match=r"\(0\) have the root mean square .* standardised inputs and targets"):
             run(key, gx.sghmc(posterior(self.quartic), step_size=1.0), (1000 * X, LABELS))
 
+    @pytest.mark.thorough
     def test_a_step_size_that_warmup_found(self, key):
         """After warm-up the curvature is far above that for which the step size was found."""
 

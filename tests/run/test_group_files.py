@@ -69,6 +69,7 @@ def change_record(path, **changes):
 # ------------------------------------------------------------------------------------------------- warm starts
 
 
+@pytest.mark.thorough
 def test_a_store_has_what_warm_up_has_learned(tmp_path):
     tree = run(store=tmp_path / "d")
     assert {"step_size", "scale", "correlation.roots"} <= set(tree["adaptation"].data_vars)
@@ -141,6 +142,7 @@ def test_a_run_that_goes_on_has_the_group_at_its_end(tmp_path, monkeypatch, whol
         xr.testing.assert_equal(found[group].to_dataset(), expected[group].to_dataset())
 
 
+@pytest.mark.thorough
 def test_an_extension_has_the_group_again_at_its_end(tmp_path, monkeypatch, whole):
     """Catches a group that is lost where a finished run goes on, and one that describes other draws meanwhile."""
     monkeypatch.setattr("geodax.run.driver._SECONDS_PER_CHUNK", 1e-9)

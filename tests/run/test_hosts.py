@@ -209,6 +209,7 @@ for table in ("/proc/net/tcp", "/proc/net/tcp6"):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's table of sockets")
 @pytest.mark.parametrize(("given", "bound"), [(None, "0100007F"), ("[::]", "0" * 32)])
 def test_the_coordinator_listens_on_the_address_that_was_given(given, bound):

@@ -249,6 +249,7 @@ def test_vmap_around_a_run_is_refused(rows):
             eqx.filter_jit(approximated)(network)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_loss_in_place_of_a_log_likelihood_is_named(rows, sign, recwarn):
     """Catches silence where the density has no bound; the log likelihoods of far targets are none."""
@@ -269,6 +270,7 @@ def test_a_loss_in_place_of_a_log_likelihood_is_named(rows, sign, recwarn):
     assert all("a density without a bound" in advice for advice in still)
 
 
+@pytest.mark.thorough
 def test_a_prior_of_large_density_is_no_loss(rows):
     """Catches a potential that is taken for a log likelihood: wide networks have large log priors."""
     network = gx.nn.MLP(3, "scalar", widths=(300, 300), key=jax.random.key(0))

@@ -49,6 +49,7 @@ def test_draws_are_those_of_a_density_with_its_data(sampler):
     np.testing.assert_allclose(found["posterior"]["position"], expected["posterior"]["position"], rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_functions_with_a_derivative_of_their_own_take_an_argument_on_several_devices():
     """JAX 0.12 differentiates them with respect to one of two operands only if the other is no captured tracer."""
 
@@ -77,6 +78,7 @@ def test_nothing_is_compiled_again(compilations):
     assert len(compilations) > first  # data of another shape
 
 
+@pytest.mark.thorough
 def test_other_records_and_numbers_are_other_programs(compilations):
     algorithm = gx.hmc(lambda x, y: -0.5 * jnp.sum((x - y) ** 2), step_size=0.5, num_integration_steps=2)
     options = OPTIONS | {"logdensity_args": (jnp.ones(3),)}

@@ -98,6 +98,7 @@ def test_settings_of_the_user_take_precedence(run, tmp_path):
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 def test_a_folder_that_cannot_be_made_is_no_error(run, tmp_path):
     start, finish, _ = run
     (tmp_path / "geodax").write_text("a file")

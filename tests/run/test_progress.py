@@ -62,6 +62,7 @@ def test_rate_follows_the_last_seconds():
     assert found == pytest.approx(2.0, rel=0.01)
 
 
+@pytest.mark.thorough
 def test_estimates_begin_after_a_tenth_of_warmup(monkeypatch):
     """Trajectories of the first iterations are far shorter or longer than those of the run."""
     monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-6)  # one iteration a chunk

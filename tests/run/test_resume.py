@@ -606,6 +606,7 @@ class TestAnotherSampler:
             runs[kind](folder / kind, **change, **more)
         np.testing.assert_array_equal(position(open_draws(folder / kind / "draws.zarr")), draws[kind])
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "kind",
         [
@@ -650,6 +651,7 @@ class TestAnotherSampler:
                 run(manifold=other)
         run(manifold=gx.Product({"w": gx.Stiefel()}))
 
+    @pytest.mark.thorough
     def test_on_another_number_of_devices_it_is_the_same(self, folders, tmp_path):
         folder, runs, draws = folders
         shutil.copytree(folder / "found", tmp_path / "run")
@@ -657,6 +659,7 @@ class TestAnotherSampler:
             again = position(runs["found"](tmp_path / "run", num_samples=10 + devices, devices=devices))
             np.testing.assert_array_equal(again[:, :8], draws["found"])
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("kind", ["sghmc", "hmc"])
     def test_a_folder_of_an_earlier_version_is_gone_on_with(self, folders, tmp_path, monkeypatch, kind):
         """Catches a run of weeks that is lost with a new version."""

@@ -56,6 +56,7 @@ def assert_same(left: xr.DataTree, right: xr.DataTree):
 
 
 class TestLayout:
+    @pytest.mark.thorough
     def test_nested_leaves_are_named_by_their_paths(self, key):
         """Catches lost leaves, swapped axes and dimension names that ArviZ does not know."""
         tree = run(key, position=POSITION)
@@ -261,6 +262,7 @@ class TestCutting:
         monkeypatch.setattr(loop, "_LONGEST_BUFFER", buffer)
         assert_same(run(jax.random.key(11), **settings), whole)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("buffer", [1, 5])
     def test_nor_does_thinning_across_chunks(self, monkeypatch, key, buffer):
         """Catches a thinned draw whose group of iterations is cut by the end of a chunk."""
@@ -411,6 +413,7 @@ class TestDevices:
 
 
 class TestProgress:
+    @pytest.mark.thorough
     def test_reports_are_sensible(self, monkeypatch, key):
         """Catches counts that go back, end early, or mix warm-up with sampling."""
         monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 0.001)
@@ -438,6 +441,7 @@ class TestProgress:
         tree = run(key, algorithm, progress=reports.append)
         assert reports[-1].num_divergences == int(tree["sample_stats"]["diverging"].sum()) == 2 * 24
 
+    @pytest.mark.thorough
     def test_the_bar_names_the_phase(self, key, capsys):
         run(key, gx.hmc(gaussian, num_integration_steps=2), num_warmup=10, progress=True)
         printed = capsys.readouterr().out
@@ -466,6 +470,7 @@ class TestBlackJAX:
         if name == "hmc":
             assert (tree["sample_stats"]["n_steps"] == 5).all()
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("name", "options"),
         [

@@ -246,6 +246,7 @@ def compiled(algorithm, position, mesh, batch_size=8):
 GATHERED = ["rmsprop", "shampoo", "control variates", slow("identity"), slow("monge"), slow("newton"), slow("soap")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", GATHERED)
 def test_parameters_are_gathered_by_the_likelihood_alone(name):
     """Every collective of the size of an array belongs to the likelihood: a gather, or the scatter of its gradient.

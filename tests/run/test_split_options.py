@@ -38,6 +38,7 @@ def test_draws_are_those_of_one_device(key, dtype):
         assert abs(two[name] - values).max() < 0.02 * moved, name
 
 
+@pytest.mark.thorough
 def test_options_reduce_temporaries():
     """Catches activations that the re-gathering of parameters keeps although the likelihood computes them again."""
 

@@ -30,6 +30,7 @@ def split():
     return gx.shard(start(), gx.device_mesh(chain=1, model=2))
 
 
+@pytest.mark.thorough
 def test_chunks_are_those_of_devices_and_draws_those_of_one_device(whole, tmp_path, monkeypatch):
     """Catches draws that are gathered before they are written, and parts that are put together in another order."""
     written, write = [], zarr_files.write_chunk
@@ -64,6 +65,7 @@ def test_chunks_are_those_of_devices_and_draws_those_of_one_device(whole, tmp_pa
     np.testing.assert_allclose(values, expected.swapaxes(0, 1).reshape(-1, 3, 3), rtol=1e-8)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("before", "after"), [("split", "one"), ("one", "split")])
 def test_a_store_goes_on_on_another_mesh(whole, tmp_path, before, after):
     """Catches chunks that are written in the shape of other devices than those of the store."""

@@ -178,6 +178,7 @@ class TestPositions:
 
 
 class TestNames:
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("position", "name"),
         [
@@ -278,6 +279,7 @@ class TestCounts:
 
 
 class TestBrokenRegions:
+    @pytest.mark.thorough
     @pytest.mark.parametrize("sampler", ["hmc", "nuts"])
     @pytest.mark.parametrize("value", [jnp.nan, -jnp.inf])
     def test_the_chain_stays_out_and_goes_on(self, key, sampler, value):

@@ -191,6 +191,7 @@ def test_shards_of_other_data_are_refused(key, tmp_path):
         run(key, gx.data.shards(tmp_path, batch_size=50))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["device", "stream"])
 def test_chunks_do_not_matter(key, kind, monkeypatch):
     """One iteration per chunk gives the draws of long chunks, bit for bit."""
@@ -356,6 +357,7 @@ def test_arguments_are_checked(key, algorithm, batches, error, message):
         gx.sample(key, algorithm, jnp.zeros(2), num_samples=3, batches=batches, progress=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_not_finite_data_are_named(key, is_stream):
     """Catches NaN in the data that are reported as a step size alone."""
@@ -372,6 +374,7 @@ def test_not_finite_data_are_named(key, is_stream):
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("start", "warns"),
     [

@@ -295,6 +295,7 @@ def test_draws_that_do_not_fit_on_the_disk_are_refused_before_any_is_written(tmp
     ZarrDraws(tmp_path / "draws.zarr", shapes, 4, 100)
 
 
+@pytest.mark.thorough
 def test_a_relative_path_is_that_of_the_start(tmp_path, monkeypatch):
     """Catches draws that are looked for in a folder that the program changed to, during the run or after it."""
     monkeypatch.chdir(tmp_path)

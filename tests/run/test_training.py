@@ -42,6 +42,7 @@ def values(tree):
     return np.asarray(tree["posterior"]["position"].values)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_found", [False, True])
 def test_the_path_is_that_of_the_optimizer(key, is_found):
     """Catches steps of the sampler that are not undone, a wrong sign, and a gradient of another scale."""

@@ -96,6 +96,7 @@ def test_metric_warmup_of_momenta_keeps_the_position(key, ordering, num_inner_st
             assert float(jnp.var(state.momentum)) == pytest.approx(variance, rel=0.1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", [gx.sghmc, gx.sgrld])
 def test_metric_warmup_is_part_of_the_warmup(key, sampler):
     """Catches draws that are the start, as often as the metric had to learn."""

@@ -63,6 +63,7 @@ def test_sgrld(metric, key):
         assert ("cusolver" in program) == (metric.method == "eigh")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_sghmc_on_frames(geometry):
     w = jnp.eye(50, 7, dtype=jnp.float32)

@@ -6,6 +6,7 @@ import pytest
 from geodax.sgmcmc.gradients import looks_finite
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64, jnp.complex64], ids=str)
 def test_what_is_finite_in_any_precision(dtype):
     """Catches a sum over many entries that overflows in half precision, beyond 65,504."""

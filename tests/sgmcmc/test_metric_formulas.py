@@ -83,6 +83,7 @@ def test_blocks(key):
     check_blocks(key)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", ["shampoo", "soap"])
 def test_shampoo_learns_when_it_is_due(key, variant):
     """Statistics of gradients 1, 10, 20, ... and roots at 1, 100, 200, ..., as it is by default."""
@@ -118,6 +119,7 @@ def test_a_gradient_out_of_proportion_is_learnt_at_once(variant):
 class TestUnknown:
     """What a metric is without statistics, in proportion to what is known."""
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "metric",
         [

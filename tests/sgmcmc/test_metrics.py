@@ -430,6 +430,7 @@ class TestDivergence:
         state = metric.update(metric.init(x), x, x)
         np.testing.assert_array_equal(metric.drift(state, x, flat), jnp.zeros(3))
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("name", ["monge", "rmsprop"])
     def test_probes_are_unbiased(self, key, name):
         """All 8 sign vectors in 3 dimensions make the probe's expectation exact."""
@@ -444,6 +445,7 @@ class TestDivergence:
         error = drifts.std(0) / np.sqrt(4000)
         assert np.all(np.abs(drifts.mean(0) - self.divergence(metric, x)) < 4.5 * error + 1e-12)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("name", METRICS)
     def test_who_leaves_it_out_says_so(self, name, key):
         metric = METRICS[name]

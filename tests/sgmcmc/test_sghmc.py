@@ -153,6 +153,7 @@ def test_bias_of_the_polar_flow_is_of_second_order(key, ordering):
     assert abs(long.bias[-1]) < {"paper": 0.15, "baoab": 0.05}[ordering]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ordering", ["paper", "baoab"])
 @pytest.mark.parametrize("num_inner_steps", [1, 5])
 def test_new_momenta_keep_the_law_of_a_gaussian(key, ordering, num_inner_steps):
@@ -250,6 +251,7 @@ class TestNoise:
         with pytest.raises(ValueError, match="larger friction or a smaller step_size"):
             algorithm.init(jnp.eye(3, 2))
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("ordering", ["paper", "baoab"])
     def test_where_the_temperature_is_zero_nothing_is_deducted(self, key, ordering):
         """Catches the root of a negative variance, and a refusal at a start which explores."""

@@ -203,6 +203,7 @@ class TestWhatIsSampled:
 
 
 class TestSettings:
+    @pytest.mark.thorough
     def test_metric_warmup_keeps_the_position(self, key):
         algorithm = gx.sgrld(gaussian, metric=gx.metrics.RMSProp(), step_size=0.01, metric_warmup=3)
         state = algorithm.init(jnp.ones(2))

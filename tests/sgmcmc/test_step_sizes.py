@@ -356,6 +356,7 @@ def test_poles_of_the_horseshoe_do_not_stop_a_chain(key, sampler, local):
     assert np.all(found < 5 * smooth)
 
 
+@pytest.mark.thorough
 def test_densities_that_are_not_finite_everywhere(key):
     """A normal law within a box: the differences are taken nearer where they do not exist."""
 
@@ -510,6 +511,7 @@ def test_the_posterior_of_a_frame_has_its_width(key, manifold):
     assert 0.85 < height / 4.5 < 1.25
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sampler", "num_warmup"),
     [

@@ -234,6 +234,7 @@ FAST_GEODESICS = [
 GEODESICS = itertools.product(METRICS, [(3, 1), (5, 3), (10, 3), (4, 4)], [False, True])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("metric", "shape", "is_complex"),
     [pytest.param(*g, marks=[] if g in FAST_GEODESICS else [pytest.mark.slow]) for g in GEODESICS],
@@ -286,6 +287,7 @@ def check_polar_order(shape, is_complex, key) -> None:
     assert short[2] < 0.02**4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("shape", "is_complex"), POLAR_SHAPES)
 def test_polar_flow_is_of_second_order(shape, is_complex, key):
     """Catches a momentum that is only projected, whose length would shrink in proportion to t^2."""

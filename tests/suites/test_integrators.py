@@ -226,6 +226,7 @@ class ProjectedMomentum(flows.AbstractFlow):
         return moved, r - moved @ (0.5 * (moved.T @ r + r.T @ moved))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(2, 2), (3, 2), (4, 4), (5, 3)], ids=str)
 def test_a_projected_momentum_is_seen(shape, key):
     """That the defects can be seen at all."""

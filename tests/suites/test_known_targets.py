@@ -396,6 +396,7 @@ def test_sheet_probability_in_closed_form():
         np.testing.assert_allclose(mean[:2], [positive, positive * 2 * iv(1, 2 * k) / iv(0, 2 * k)], rtol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("n", "p"), [(3, 1), (3, 2), (4, 2), (3, 3)])
 def test_quadrature_integrates_haar_moments(n, p):
     """A wrong Jacobian or range of the angles."""

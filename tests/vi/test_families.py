@@ -31,6 +31,7 @@ def family(name: str, dtype=jnp.float64):
     return vi.Flowed(base["diagonal"](), flows, num_samples=4000)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [slow("diagonal"), "full", "low-rank"])
 def test_gaussians_are_their_densities(name, key):
     q = family(name)

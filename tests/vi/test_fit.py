@@ -416,6 +416,7 @@ def test_natural_gradient_tells_arrays_of_one_name_apart():
     algorithm.init(position(2))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [{"orthogonal": True}, {"rank": 2}])
 def test_weights_on_manifolds_are_not_moved_as_free_ones(options, key):
     """Catches steps and draws that take orthonormal weights off their manifold without a word."""

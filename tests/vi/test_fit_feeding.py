@@ -49,6 +49,7 @@ def assert_same(one, other, rtol=0.0):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
 
 
+@pytest.mark.thorough
 def test_batches_of_a_size_are_those_of_the_arrays():
     assert_same(fitted((X, Y), batch_size=8), fitted(gx.data.batches((X, Y), batch_size=8)))
 
@@ -85,6 +86,7 @@ def shuffled(number):
     return [(X[rows], Y[rows]) for rows in order.reshape(6, 8)]
 
 
+@pytest.mark.thorough
 def test_an_interrupted_fit_from_a_loader_is_uninterrupted(tmp_path):
     def stop(progress):
         if progress.iteration >= 21:

@@ -75,6 +75,7 @@ def test_another_fit_does_not_go_on_from_a_checkpoint(tmp_path, name):
     np.testing.assert_array_equal(fit(tmp_path).network.family.location, whole.network.family.location)
 
 
+@pytest.mark.thorough
 @pytest.mark.relaxed
 def test_optimisers_are_told_apart_by_their_steps(tmp_path):
     """Catches one whose state has the same arrays."""
@@ -84,6 +85,7 @@ def test_optimisers_are_told_apart_by_their_steps(tmp_path):
     fit(tmp_path, optimizer=optax.sgd(0.01))
 
 
+@pytest.mark.thorough
 def test_algorithms_are_told_apart_by_their_steps(tmp_path):
     def natural(rate, variance):
         return {

@@ -71,6 +71,7 @@ def within(found, exact, bias=0.0):
     assert (np.abs(found.mean(axis=0) - exact) <= 4.5 * error + bias * np.abs(exact)).all()
 
 
+@pytest.mark.thorough
 def test_stationary_mean_is_that_of_the_exact_posterior(stationary, regression):
     """Catches a prior with the wrong weight and likelihoods that are not scaled to the data."""
     _, means, _ = stationary

@@ -75,6 +75,7 @@ def test_gradient_agrees_with_a_scan_over_rotations(n, p):
     check_rotation_gradient(n, p)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sizes", [((20, 3), (100, 3)), ((200, 3), (2000, 3)), ((200, 3), (300, 20))])
 def test_program_does_not_grow(sizes):
     """Neither with n nor with p, forward, backward, inverse."""
