@@ -283,7 +283,7 @@ def arrays(owner: str, name: str, value: PyTree) -> list[Any]:
     """Return the leaves of a pytree of arrays; raise TypeError for a list that should be an array, a pytree to JAX.
 
     Such are lists of numbers, and lists of more than two parts with the same arrays, such as one for each example.
-    Loaders of other libraries are refused, too.
+    Loaders of other libraries are errors, too.
     """
     if is_loader(value):
         raise TypeError(f"{owner}: {name} must be arrays, found a {type(value).__name__}.")

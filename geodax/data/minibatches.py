@@ -150,7 +150,7 @@ def batches(
         data: A pytree of arrays whose first axis runs over the examples, for instance ``{"x": x, "y": y}`` or
             ``(x, y)``.
         batch_size: Number of examples per batch.
-        order: ``"independent"``: each batch is drawn anew, with replacement. ``"epochs"``: each pass goes through the
+        order: ``"independent"``: each batch is drawn with replacement. ``"epochs"``: each pass goes through the
             data once, in its own random order, without replacement. ``"symmetric"``: every second pass takes the
             batches of the pass before it in reverse, so that the errors of their gradients cancel to the order of the
             step size squared (Paulin et al. 2025, symmetric minibatch splitting). In all cases a batch as large as the

@@ -131,7 +131,7 @@ def new_config(
 
 
 def config_of_now(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Convert the configuration of an earlier version, which stored a decimal point that nobody had given."""
+    """Convert the configuration of an earlier version, which stored a decimal point that the user had not given."""
     kept = config.get("dialect", {})
     if "separators" in config or kept.get("decimal") != ".":
         return config

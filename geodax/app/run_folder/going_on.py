@@ -1,4 +1,4 @@
-"""How a person goes on with a run: sentences and commands for messages."""
+"""Messages that say how to continue a run."""
 
 import shlex
 from pathlib import Path

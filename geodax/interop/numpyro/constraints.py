@@ -94,7 +94,7 @@ def event_support(distribution: Any) -> Any:
 
 
 def as_inexact(x: Any) -> Array:
-    """An array of floating-point or complex numbers; whole numbers are converted."""
+    """An array of floating-point or complex numbers; integers are converted."""
     x = jnp.asarray(x)
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
 
