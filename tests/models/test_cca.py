@@ -360,6 +360,15 @@ def test_truth_is_recovered(fitted, truth):
 
 
 @pytest.mark.thorough
+def test_canonical_correlations_of_the_draws(fitted, truth):
+    """Units of the columns do not matter: within three standard deviations of those that made the data."""
+    found = fitted.canonical_correlations()
+    assert found.shape == (fitted.draws(None).noise_1.shape[0], G, 1)
+    exact = np.asarray(density.canonical_correlations(_arrays(truth)))
+    assert (np.abs(found.mean(axis=0) - exact) < 3 * found.std(axis=0)).all()
+
+
+@pytest.mark.thorough
 def test_predictions_are_averages_of_closed_forms(fitted, data):
     """The conditional expectation of each draw, by dense algebra in the units of the data."""
     rows, groups = data

@@ -77,8 +77,7 @@ def write_cca(model: HierarchicalCCA, data: GroupedTable, run: RunFacts, path: P
         subtitle=f"{len(data.values)} rows, {counted(len(groups), 'group')}, {model.n_shared} shared, pooling "
         f"{model.pooling}",
     )
-    with jax.enable_x64(True):
-        correlations = np.asarray(cca_density.canonical_correlations(model.draws()))
+    correlations = model.canonical_correlations()
     first = [interval_of(correlations[:, i, 0]) + (f" in `{g}`" if data.group else "") for i, g in enumerate(groups)]
     others = f", and so on for {counted(len(groups) - _MOST_NAMED, 'more group')}" if len(groups) > _MOST_NAMED else ""
     answer = (

@@ -209,6 +209,11 @@ class HierarchicalCCA(AllowsMissing, RunArguments, CCAOptions, TransformerMixin,
         check_is_fitted(self)
         return CCAParameters(**pooled(self.posterior_, CCAParameters._fields, most))
 
+    def canonical_correlations(self) -> Float[np.ndarray, "draw g q"]:
+        """Compute the canonical correlations of the views in each group, the largest first, one set for each draw."""
+        with jax.enable_x64(True):
+            return np.asarray(density.canonical_correlations(self.draws(None)))
+
     def prepare(self, X: Any, groups: Any) -> tuple[density.GroupedRows, density.GroupedRows, cca_pooling.Estimate]:
         """Check options and the data of a fit, and store what predictions need.
 
