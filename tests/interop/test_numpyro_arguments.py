@@ -249,6 +249,15 @@ def test_axes_have_the_names_of_plates():
 
 
 @pytest.mark.thorough
+def test_names_of_axes_complete_those_of_plates():
+    options = STILL | {"model_args": (4, np.zeros((4, 3, 2))), "with_log_likelihood": True}
+    tree = gxn.sample(table, dims={"w": ["component"], "y": ["side"]}, **options)
+    assert tree["posterior"]["w"].dims[2:] == ("column", "variable", "component")
+    assert tree["observed_data"]["y"].dims == ("row", "column", "side")
+    assert tree["log_likelihood"]["y"].dims == ("chain", "draw", "row", "column")
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["store", "checkpoint"])
 def test_a_store_has_the_groups_and_axes_of_the_result(tmp_path, kind):
     options = STILL | {"model_args": (4, np.zeros((4, 3, 2))), "with_log_likelihood": True}
@@ -315,7 +324,7 @@ def test_warm_up_of_sites_with_a_slash(tmp_path):
     ("options", "message"),
     [
         ({"dims": {"z": ["a"]}}, r"dims names \['z'\]"),
-        ({"dims": {"w": ["a"]}}, r"dims\['w'\] to be a list of names for 3 axes"),
+        ({"dims": {"w": ["a", "b"]}}, r"dims\['w'\] to be a list of names for 3 axes"),
         ({"dims": {"loc": ["y"]}}, r"none that of a variable, found \['y'\]"),
         ({"coords": {"column": ["a"]}}, "1 labels of 'column', expected 3"),
         ({"coords": {"rows": ["a"]}}, r"labels of 'rows', expected one of the axes \['chain', 'column'"),

@@ -114,12 +114,16 @@ def with_axes(
         arrays = {}
         for name, array in ((str(name), array) for name, array in found.data_vars.items()):
             own = [dim for dim in array.dims if dim not in ("chain", "draw")]
-            new = list(dims[name]) if name in dims else list(axes.get(name, ()))[: len(own)]
+            known = axes.get(name, ())
+            new = list(dims.get(name, known[: len(own)]))
+            if name in dims and known.count("") == len(new) < len(known):  # names of the axes without one
+                given = iter(new)
+                new = [axis or next(given) for axis in known]
             fits = len(new) == len(own) or (group == "log_likelihood" and len(new) > len(own))  # it has no event axes
             if name in dims and (isinstance(dims[name], str) or not fits or taken & set(new)):
                 raise ValueError(
-                    f"{owner}: expected dims[{name!r}] to be a list of names for {len(own)} axes, none that of a "
-                    f"variable, found {dims[name]!r}."
+                    f"{owner}: expected dims[{name!r}] to be a list of names for {len(own)} axes, or for "
+                    f"those without a name, none that of a variable, found {dims[name]!r}."
                 )
             has_labels = any(dim in array.coords for dim in own)  # cells of a masked site
             names = {old: n for old, n in zip(own, new, strict=False) if n and n not in taken and not has_labels}

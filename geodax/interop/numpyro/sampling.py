@@ -91,9 +91,9 @@ def sample(
         with_log_likelihood: Whether to add the log likelihood of each observed site at each draw. Cells masked by
             ``numpyro.handlers.mask``, and cells that have values of latent sites, are left out; the others are then
             stored along one axis, whose coordinate is their index in the flattened site.
-        dims: Names of the axes of variables after chain and draw, ``{"w": ["variable", "component"]}``. By default axes
-            of plates have the name of the plate, event axes those of ``infer={"event_dims": [...]}``, and all others
-            are ``w_dim_0``, ``w_dim_1`` and so on, by their place.
+        dims: Names of the axes of variables after chain and draw, ``{"w": ["variable", "component"]}``, or of those
+            without one by default: axes of plates have the name of the plate, event axes those of
+            ``infer={"event_dims": [...]}``, and all others are ``w_dim_0``, ``w_dim_1`` and so on, by their place.
         coords: Labels of axes, ``{"variable": ["height", "weight"]}``. With a ``store`` or ``checkpoint``: numbers,
             strings or dates.
         **run_options: Further arguments of :func:`geodax.sample`: ``thinning``, ``store``, ``checkpoint``,
