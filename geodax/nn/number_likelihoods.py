@@ -181,7 +181,9 @@ class CustomLikelihood(AbstractLikelihood):
         log_density_fn: ``(outputs, target) -> scalar``, the log density of one example's target.
         distribution_fn: For predictions, ``outputs -> distributions``, where outputs is an array draw x example x
             output (draw x example for scalar outputs): an object with the methods of SciPy's frozen distributions, such
-            as ``lambda outputs: scipy.stats.gamma(2.0, scale=np.exp(outputs))``. None if only log scores are needed.
+            as ``lambda outputs: scipy.stats.gamma(2.0, scale=np.exp(outputs))``. One of your own needs ``mean``,
+            ``var``, ``cdf`` and ``pdf`` (for counts ``logpmf``); ``logpdf`` for densities of targets, ``rvs`` for
+            samples, ``support`` for quantiles at 0 and 1. None if only log scores are needed.
         outputs_per_example: Number of outputs that the network needs; None for one scalar output. Used by estimators.
         apply: ``(position, x) -> outputs``; None if positions are networks that take one example.
     """
@@ -202,6 +204,13 @@ class CustomLikelihood(AbstractLikelihood):
         return (outputs,)
 
     def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
+        number = len(parameters[0])
+        if targets.shape[:1] != (number,):
+            raise ValueError(
+                f"CustomLikelihood: expected a target for each of {number} examples, found an array of shape "
+                f"{targets.shape}. Where a target has several parts, such as a time and whether it was observed, give "
+                "them as columns: np.column_stack([time, is_observed])."
+            )
         each = jnp.asarray(jax.vmap(self.log_density_fn)(parameters[0], targets))
         if each.ndim != 1:
             raise ValueError(

@@ -142,8 +142,8 @@ def _count_quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.
     distribution = at(block)
     if level in (0.0, 1.0):
         return _end(distribution, level)
-    each = distribution.ppf(level)
-    below, found = each.min(axis=0) - 1.0, each.max(axis=0)
+    low, high = _bracket(distribution, level)
+    below, found = np.floor(low) - 1.0, np.ceil(high)
     while (open := found - below > 1.0).any():
         middle = np.floor(0.5 * (below + found))
         is_enough = distribution.cdf(middle).mean(axis=0) >= level
@@ -156,12 +156,25 @@ def _end(distribution: Any, level: float) -> np.ndarray:
     return np.broadcast_to(end, np.shape(distribution.mean()))[0].astype(np.float64)
 
 
+def _bracket(distribution: Any, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of a quantile of the mixture: those of its components, or Cantelli's where components have none."""
+    if hasattr(distribution, "ppf"):
+        each = distribution.ppf(level)
+        return each.min(axis=0), each.max(axis=0)
+    means, variances = distribution.mean(), distribution.var()
+    mean, deviation = means.mean(axis=0), np.sqrt(variances.mean(axis=0) + means.var(axis=0))
+    if not np.isfinite(mean + deviation).all():
+        raise ValueError("Mixture.quantiles: distributions without finite moments need a method ppf, their quantiles.")
+    odds = np.sqrt((1.0 - level) / level)
+    return mean - deviation * odds, mean + deviation / odds
+
+
 def _quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.ndarray:
     distribution = at(block)
     if level in (0.0, 1.0):
         return _end(distribution, level)
-    each, means, deviations = distribution.ppf(level), distribution.mean(), distribution.std()
-    low, high = each.min(axis=0), each.max(axis=0)
+    means, deviations = distribution.mean(), np.sqrt(distribution.var())
+    low, high = _bracket(distribution, level)
     width = high - low
     unit = np.minimum(width, np.where(np.isfinite(deviations), deviations, np.inf).min(axis=0))
     # the quantile of the normal distribution with the moments of the mixture

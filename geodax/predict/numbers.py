@@ -117,7 +117,10 @@ def numbers_from_distributions(blocks: Iterable[Any], *, targets: np.ndarray | N
         if targets is not None:
             values = _checks.numbers("numbers_from_distributions", "targets", targets)
             if values.shape != means.shape[1:]:
-                raise ValueError(f"Predictions have shape {means.shape[1:]}, but the targets {values.shape}.")
+                raise ValueError(
+                    f"Predictions have shape {means.shape[1:]}, but the targets {values.shape}. For targets of more "
+                    "numbers than are predicted, such as a time and whether it was observed, use predictive.log_score."
+                )
             each = distribution.logpmf(values) if hasattr(distribution, "logpmf") else distribution.logpdf(values)
             block_density = special.logsumexp(each.reshape(*means.shape[:2], -1).sum(axis=2), axis=0)
             log_density = block_density if log_density is None else np.logaddexp(log_density, block_density)

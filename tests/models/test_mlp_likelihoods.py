@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 from sklearn.linear_model import LogisticRegression
 
 import geodax as gx
@@ -98,6 +98,32 @@ def test_a_custom_likelihood_takes_y_in_its_own_units(rows):
     rates = model.predict_draws(x)
     exact = np.log((np.exp(-(5.0 + counts) / rates) / rates).mean(axis=0))
     np.testing.assert_allclose(model.log_predictive(x, 5.0 + counts), exact, rtol=1e-8)
+
+
+def test_censored_times_have_a_log_score(rows):
+    """A target of two numbers, of which the distribution predicts one; no score was available."""
+    x, _, counts = rows
+
+    def log_density(f, target):  # exponential times with mean exp(f)
+        return -target[0] / jnp.exp(f) - jnp.where(target[1] > 0, f, 0.0)
+
+    y = np.column_stack([1.0 + counts, counts > 1])
+    with pytest.raises(ValueError, match=r"a target for each of 40 examples, found an array of shape \(2, 40\)"):
+        gx.nn.CustomLikelihood(log_density, apply=lambda w, x: x @ w)(
+            jnp.ones(x.shape[1]), (jnp.asarray(x), tuple(y.T))
+        )
+    for law in (lambda f: stats.expon(scale=np.exp(f[..., 0])), None):
+        likelihood = gx.nn.CustomLikelihood(lambda f, t: log_density(f[0], t), law, outputs_per_example=1)
+        model = BayesianMLPRegressor((4,), likelihood=likelihood, calibration_fraction=0.2 if law else 0.0, **PRIOR)
+        score = model.fit(x, y).log_predictive(x, y)
+        if law:
+            f = np.log(model.predict_draws(x))
+            exact = special.logsumexp(-y[:, 0] / np.exp(f) - f * y[:, 1], axis=0) - np.log(len(f))
+            np.testing.assert_allclose(score, exact, rtol=1e-8)
+            with pytest.raises(ValueError, match="intervals need a prediction of each number of a target"):
+                model.predict_interval(x)
+            with pytest.raises(ValueError, match=r"use predictive\.log_score"):
+                model.predict_parts(x, y)
 
 
 @pytest.mark.thorough

@@ -34,6 +34,27 @@ def test_quantiles_invert_the_distribution_function(name):
     assert (found[-1] == np.inf).all()
 
 
+def test_distributions_without_quantiles_of_their_own():
+    """Mixtures of normals have none in closed form; it was an AttributeError."""
+
+    class Bare:
+        def __init__(self, law):
+            self._law = law
+
+        def __getattr__(self, name):
+            if name in ("ppf", "std") or name.startswith("__"):
+                raise AttributeError(name)
+            return getattr(self._law, name)
+
+    levels = (1e-6, 0.03, 0.5, 0.99)
+    for mixture in (REAL["normal"], REAL["gamma"], COUNTS):
+        bare = Mixture(lambda *parameters, law=mixture.distribution: Bare(law(*parameters)), mixture.parameters)
+        np.testing.assert_allclose(bare.quantiles(levels), mixture.quantiles(levels), rtol=1e-7, atol=1e-7)
+    bare = Mixture(lambda *parameters: Bare(REAL["t"].distribution(*parameters)), (MEANS, SCALES))
+    with pytest.raises(ValueError, match="without finite moments need a method ppf"):
+        bare.quantiles(levels)
+
+
 def test_several_targets_of_a_row_need_no_more_steps_than_one():
     """Catches a step from the root itself, which has no Newton step, while another target of the row is open."""
     steps = 0

@@ -5,8 +5,11 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from scipy import special
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -63,6 +66,17 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
         distributions = (self._distribution(*block) for block in self._outputs(self._inputs(X)))
         return numbers_from_distributions(distributions, targets=None if y is None else np.asarray(y, np.float64))
 
+    def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
+        likelihood: Any = self._fitted[0].likelihood
+        if not isinstance(likelihood, nn.CustomLikelihood):
+            return super().log_predictive(X, y)
+        outputs = self._outputs(self._inputs(X))
+        with jax.enable_x64(True):
+            targets = jnp.asarray(y, jnp.float64)
+            each = [jax.vmap(lambda f: likelihood.log_density((f,), targets))(*block) for block in outputs]
+        found = np.concatenate(each)
+        return special.logsumexp(found, axis=0) - np.log(len(found))
+
     def predict_distribution(self, X: Any) -> Mixture:
         """Return the posterior predictive distributions, in the units of y: mixtures over the draws of the ensemble."""
         parts = zip(*self._outputs(self._inputs(X)), strict=True)
@@ -118,6 +132,11 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
         """
         mean, deviation = self._predicted_moments(X)
         targets, known, scale = self._calibration()
+        if targets.shape != known.shape:
+            raise ValueError(
+                f"BayesianMLPRegressor.predict_interval: the targets have shape {targets.shape}, the predictions of "
+                f"{argument('likelihood')} {known.shape}; intervals need a prediction of each number of a target."
+            )
 
         def of_target(k: Any) -> PredictionIntervals:
             return prediction_intervals(
