@@ -26,7 +26,7 @@ from geodax.run.failures import from_the_start, is_defined, of_large_numbers, su
 from geodax.run.feeding import Feed, loader_of, make_step_feed, warn_unless_repeatable
 from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first_carry, history_of, is_exhausted
 from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
-from geodax.run.likelihoods import warn_if_examples_mix, warn_if_likely_a_loss
+from geodax.run.likelihoods import mean_of_batch, warn_if_examples_mix, warn_if_likely_a_loss
 from geodax.run.programs import compiled
 from geodax.run.progress import Reporter, reporting
 from geodax.run.signals import stop_signals
@@ -38,6 +38,8 @@ from geodax.vi.optimizers import Optimizer, adam
 
 _NUM_WINDOWS = 100
 _LEARNING_RATE = 1e-3
+_LOW = -10.0  # mean log likelihood of an example in nats, below which it is compared with that at the start
+_LARGE_RATE = "The usual cause is a learning rate that is too large (try a third of it)."
 
 
 class Fit(NamedTuple):
@@ -235,7 +237,13 @@ def fit(
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
     fitted = fit_at(run.carry, run.iteration, run.iteration < num_steps)
     if fitted.history.log_likelihood.size:
-        warn_if_likely_a_loss("vi.fit", float(fitted.history.log_likelihood[-1]) / feed.num_data, feed)
+        last = float(fitted.history.log_likelihood[-1]) / feed.num_data
+        warn_if_likely_a_loss("vi.fit", last, feed)
+        if is_whole and validation is None and last < _LOW:
+            first = mean_of_batch(
+                log_likelihood, feed, draw(algorithm.network(algorithm.init(network)), jax.random.key(0))
+            )
+            _warn_if_diverged(first, last)
     return fitted
 
 
@@ -276,8 +284,7 @@ def _cause(
 
     if is_whole and not is_defined(bound, parts, batch):
         return from_the_start("bound", ", with the batch of that step", examples)
-    advice = "The usual cause is a learning rate that is too large (try a third of it)."
-    return f"{suspected(examples)}{advice}{of_large_numbers(examples)}"
+    return f"{suspected(examples)}{_LARGE_RATE}{of_large_numbers(examples)}"
 
 
 def _check_number_of_data(algorithm: VariationalAlgorithm, num_data: int) -> None:
@@ -294,6 +301,14 @@ def _warn_without_posterior(network: PyTree, log_prior: Callable[[PyTree], Any] 
             "vi.fit: no part of the network has a posterior, so this is maximum likelihood. Use variational layers "
             "(gx.nn.WHVILinear, gx.nn.MeanFieldLinear), wrap the network (gx.vi.GaussianOver), or give log_prior= for "
             "a mode of the posterior."
+        )
+
+
+def _warn_if_diverged(first: float, last: float) -> None:
+    if last < first - abs(first):
+        _checks.warn(
+            f"vi.fit: the fit diverged: the mean log likelihood of an example is {last:.3g} at the end, and was "
+            f"{first:.3g} at the start. {_LARGE_RATE}"
         )
 
 

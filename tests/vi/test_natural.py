@@ -1,6 +1,7 @@
 """IVON and noisy K-FAC: stationary distributions on a conjugate target, steps by their formula, posteriors, resume."""
 
 import signal
+import warnings
 
 import equinox as eqx
 import jax
@@ -227,3 +228,21 @@ def test_a_pattern_of_points_without_a_match_is_an_error():
         vi.GaussianOver(start, points=("log_nois",))
     assert len(vi.GaussianOver(start, points=("log_noise",)).free) == 1
     vi.GaussianOver({"weight": jnp.zeros(3)}, points=("*log_noise",))  # the default of the natural-gradient methods
+
+
+def test_a_fit_that_ends_far_below_its_start_says_so():
+    """IVON stays finite at any rate; only its predictions showed that it had diverged."""
+    x = jnp.linspace(-1.0, 1.0, 40, dtype=jnp.float32)[:, None]
+    network = gx.nn.MLP(1, "scalar", widths=(10,), key=jax.random.key(0))
+    likelihood = gx.nn.GaussianLikelihood(0.3)
+
+    def fit(rate):
+        method = gx.vi.ivon(network, likelihood, rate, num_data=40, priors=gx.nn.Priors())
+        data, options = (x, jnp.sin(3.0 * x[:, 0])), {"num_steps": 300, "progress": False}
+        return gx.vi.fit(jax.random.key(1), network, likelihood, data, algorithm=method, **options)
+
+    with pytest.warns(UserWarning, match=r"the fit diverged: .* learning rate that is too large"):
+        fit(10.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(0.3)
