@@ -212,6 +212,14 @@ class GaussianOver(AbstractWhole):
                     "GaussianOver: prior_variance of each array needs covariance='diagonal'; give one number."
                 )
 
+    # Equinox compares an object of the structures of its modules by identity, which copies do not keep
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"structure": self.structure.unflatten(range(self.structure.num_leaves))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in (state | {"structure": jax.tree.structure(state["structure"])}).items():
+            object.__setattr__(self, name, value)
+
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
         position: Any = self.mean if key is None else self.sample(key)
         return position(x)

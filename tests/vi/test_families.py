@@ -1,5 +1,8 @@
 """Families and flows against SciPy's densities, autodiff's determinants and Monte Carlo."""
 
+import copy
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -178,3 +181,13 @@ def test_directions_are_as_many_as_there_can_be():
         vi.GaussianOver(jnp.zeros(3), "low-rank", rank=4)
     with pytest.raises(ValueError, match="GaussianOver: scale must be a positive number"):
         vi.GaussianOver(jnp.zeros(3), scale=0.0)
+
+
+def test_copies_of_a_posterior_over_a_network_draw_the_same_networks():
+    """Catches the structure of Equinox's modules in the copy, which unflattened to a TypeError."""
+    start = gx.vi.GaussianOver(eqx.nn.Linear(2, "scalar", dtype=jnp.float32, key=jax.random.key(0)))
+    x = jnp.ones((4, 2), jnp.float32)
+    back = copy.deepcopy(start)  # by the methods of pickle
+    found, exact = (gx.vi.predict(jax.random.key(1), each, x, num_samples=3) for each in (back, start))
+    np.testing.assert_array_equal(found, exact)
+    assert jax.tree.structure(back) == jax.tree.structure(start)
