@@ -240,10 +240,7 @@ def fit(
         last = float(fitted.history.log_likelihood[-1]) / feed.num_data
         warn_if_likely_a_loss("vi.fit", last, feed)
         if is_whole and validation is None and last < _LOW:
-            first = mean_of_batch(
-                log_likelihood, feed, draw(algorithm.network(algorithm.init(network)), jax.random.key(0))
-            )
-            _warn_if_diverged(first, last)
+            _warn_if_diverged(algorithm.network(algorithm.init(network)), log_likelihood, feed, last)
     return fitted
 
 
@@ -304,7 +301,8 @@ def _warn_without_posterior(network: PyTree, log_prior: Callable[[PyTree], Any] 
         )
 
 
-def _warn_if_diverged(first: float, last: float) -> None:
+def _warn_if_diverged(start: PyTree, log_likelihood: Callable[[Any, PyTree], Array], feed: Feed, last: float) -> None:
+    first = mean_of_batch(log_likelihood, feed, draw(start, jax.random.key(0)))
     if last < first - abs(first):
         _checks.warn(
             f"vi.fit: the fit diverged: the mean log likelihood of an example is {last:.3g} at the end, and was "
