@@ -239,7 +239,7 @@ def fit(
     if fitted.history.log_likelihood.size:
         last = float(fitted.history.log_likelihood[-1]) / feed.num_data
         warn_if_likely_a_loss("vi.fit", last, feed)
-        if is_whole and validation is None and last < _LOW:
+        if is_whole and validation is None and run.iteration >= _NUM_WINDOWS and last < _LOW:
             _warn_if_diverged(algorithm.network(algorithm.init(network)), log_likelihood, feed, last)
     return fitted
 
