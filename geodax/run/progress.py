@@ -25,6 +25,7 @@ class Progress(NamedTuple):
         num_divergences: Number of divergent transitions after warm-up, over all chains.
         iterations_per_second: Rate of about the last ten seconds; an iteration of all chains counts once.
         seconds_left: Estimate from that rate; NaN in the first tenth of warm-up, before the step size is known.
+        is_fit: Whether the iterations are steps of an optimiser, not of a sampler.
     """
 
     iteration: int
@@ -34,10 +35,20 @@ class Progress(NamedTuple):
     num_divergences: int
     iterations_per_second: float
     seconds_left: float
+    is_fit: bool = False
+
+    @property
+    def phase(self) -> str:
+        """What is being done, ``"warm-up"``, ``"sampling"`` or ``"fitting"``."""
+        if self.is_fit:
+            return "fitting"
+        return "warm-up" if self.iteration <= self.num_warmup and self.num_warmup else "sampling"
 
     def __str__(self) -> str:
-        phase = "warm-up" if self.iteration <= self.num_warmup and self.num_warmup else "sampling"
-        facts = [f"{phase} {self.iteration}/{self.num_iterations}", _pace(self.iterations_per_second, " iterations/s")]
+        facts = [
+            f"{self.phase} {self.iteration}/{self.num_iterations}",
+            _pace(self.iterations_per_second, " iterations/s"),
+        ]
         if self.acceptance_rate is not None:
             facts += [f"acceptance {self.acceptance_rate:.2f}", f"{self.num_divergences} divergences"]
         return ", ".join(filter(None, [*facts, _left(self.seconds_left)]))
@@ -122,7 +133,7 @@ def progress_bar(stderr: bool = False) -> Iterator[Reporter]:
             acceptance = "" if rate is None else f"acceptance {rate:.2f}  {divergent} divergent  "
             bar.update(
                 task,
-                description="warm-up" if progress.iteration < progress.num_warmup else "sampling",
+                description=progress.phase,
                 total=progress.num_iterations,
                 completed=progress.iteration,
                 facts=f"{_pace(progress.iterations_per_second, '/s')}  {acceptance}{_left(progress.seconds_left)}",

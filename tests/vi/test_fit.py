@@ -207,6 +207,7 @@ def test_interrupted_is_uninterrupted(tmp_path, monkeypatch, key):
     whole = vi.fit(k, start, nn.GaussianLikelihood(), toy(), **options, **SILENT)
 
     def stop(progress):
+        assert str(progress).startswith(f"fitting {progress.iteration}/120")
         if progress.iteration >= 37:
             os.kill(os.getpid(), signal.SIGTERM)
 
