@@ -68,7 +68,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
 
     def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
         likelihood: Any = self._fitted[0].likelihood
-        if not isinstance(likelihood, nn.CustomLikelihood):
+        if not isinstance(likelihood, nn.CustomLikelihood) or self._predicts_like(likelihood, X, y):
             return super().log_predictive(X, y)
         outputs = self._outputs(self._inputs(X))
         with jax.enable_x64(True):
@@ -76,6 +76,13 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
             each = [jax.vmap(lambda f: likelihood.log_density((f,), targets))(*block) for block in outputs]
         found = np.concatenate(each)
         return special.logsumexp(found, axis=0) - np.log(len(found))
+
+    def _predicts_like(self, likelihood: nn.CustomLikelihood, X: Any, y: Any) -> bool:
+        """Whether the likelihood predicts each number of the targets."""
+        if likelihood.distribution_fn is None:
+            return False
+        first = next(iter(self._outputs(self._inputs(X))))
+        return self._distribution(*first).mean().shape[1:] == np.shape(y)
 
     def predict_distribution(self, X: Any) -> Mixture:
         """Return the posterior predictive distributions, in the units of y: mixtures over the draws of the ensemble."""

@@ -20,7 +20,6 @@ Source:
 
 import dataclasses
 import functools
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -258,12 +257,11 @@ def _warn_if_all_is_noise(fits: list[Any]) -> None:
     networks = [found.mean if isinstance(found, GaussianOver | KroneckerOver) else found for found in fits]
     noises = [float(jnp.exp(jnp.min(node.log_noise))) for node in networks if isinstance(node, nn.WithNoise)]
     if noises and min(noises) > _ALL_NOISE:
-        warnings.warn(
+        _checks.warn(
             f"The fitted noise is {min(noises):.2f} standard deviations of the targets, so the networks predict hardly "
             "better than their mean. Either the inputs say little about the targets, or the posterior has collapsed to "
             "the prior, as variational posteriors do on few rows; compare with "
-            f"{argument('inference', 'mcmc')} or with fewer {argument('num_warmup')} steps.",
-            stacklevel=2,
+            f"{argument('inference', 'mcmc')} or with fewer {argument('num_warmup')} steps."
         )
 
 
