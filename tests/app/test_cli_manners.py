@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 
 from geodax._wording import named_by
 from geodax.app import main
-from geodax.app.commands.entry import COMMANDS, as_option, mistyped, without_owner
+from geodax.app.commands.entry import COMMANDS, as_option, mistyped, plain_warnings, without_owner
 from geodax.app.families import FAMILIES, unused
 from geodax.app.run_folder.going_on import way_out
 from geodax.app.run_folder.own import new_folder
@@ -136,6 +137,13 @@ def test_no_error_speaks_of_python(options, expected, place, tmp_path, capsys):
 def test_options_without_effect_are_named(model, given, expected):
     with named_by(as_option):
         assert unused(FAMILIES[model].options(**given)) == expected
+
+
+def test_warnings_have_no_line_of_code(capsys):
+    with warnings.catch_warnings(), plain_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("vi.fit: the fit diverged.", UserWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: the fit diverged.\n"
 
 
 def test_an_interruption_names_the_command_that_continues(tmp_path):

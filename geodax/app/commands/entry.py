@@ -1,12 +1,14 @@
 """Runs one command and reports errors, which name arguments of the library as options."""
 
+import contextlib
 import dataclasses
 import difflib
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +75,27 @@ def _run(words: list[str]) -> None:
     if wrong:
         complain(f"geodax: {wrong}")
         raise SystemExit(2)
-    with named_by(as_option), interrupted_by(signal.SIGTERM):  # so that partially written files are removed
+    # interrupted, so that partially written files are removed
+    with named_by(as_option), plain_warnings(), interrupted_by(signal.SIGTERM):
         app.cli(prog="geodax", args=words, description=_DESCRIPTION)
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print warnings to the user without the line of code that they are about."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning):
+            complain(f"warning: {without_owner(str(message))}", style="yellow")
+        else:
+            usual(message, category, *place, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = usual
 
 
 def _module_of_ours(error: Exception) -> Path | None:
