@@ -68,21 +68,19 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
 
     def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
         likelihood: Any = self._fitted[0].likelihood
-        if not isinstance(likelihood, nn.CustomLikelihood) or self._predicts_like(likelihood, X, y):
+        inputs = self._inputs(X)
+        if not isinstance(likelihood, nn.CustomLikelihood) or (
+            likelihood.distribution_fn is not None
+            and self._distribution(*next(self._outputs(inputs[:1]))).mean().shape[2:] == np.shape(y)[1:]
+        ):
             return super().log_predictive(X, y)
-        outputs = self._outputs(self._inputs(X))
         with jax.enable_x64(True):
             targets = jnp.asarray(y, jnp.float64)
-            each = [jax.vmap(lambda f: likelihood.log_density((f,), targets))(*block) for block in outputs]
+            each = [
+                jax.vmap(lambda f: likelihood.log_density((f,), targets))(*block) for block in self._outputs(inputs)
+            ]
         found = np.concatenate(each)
         return special.logsumexp(found, axis=0) - np.log(len(found))
-
-    def _predicts_like(self, likelihood: nn.CustomLikelihood, X: Any, y: Any) -> bool:
-        """Whether the likelihood predicts each number of the targets."""
-        if likelihood.distribution_fn is None:
-            return False
-        first = next(iter(self._outputs(self._inputs(X))))
-        return self._distribution(*first).mean().shape[1:] == np.shape(y)
 
     def predict_distribution(self, X: Any) -> Mixture:
         """Return the posterior predictive distributions, in the units of y: mixtures over the draws of the ensemble."""
