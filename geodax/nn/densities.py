@@ -44,6 +44,7 @@ from jaxtyping import Float
 from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import qr_positive
+from geodax.geometry.transforms.ordered import ordered_scales
 
 Scale = float | str | Callable[[tuple[int, ...]], float]
 
@@ -326,11 +327,6 @@ def check_scale(scale: Scale, owner: str) -> None:
             f"{_checks.described(scale)}."
         )
     _checks.number(owner, "scale", scale, above=0.0)
-
-
-def ordered_scales(log_gaps: Float[Array, " r"]) -> Float[Array, " r"]:
-    """Convert log gaps to descending positive numbers, by cumulative sums from the smallest upwards."""
-    return jnp.cumsum(jnp.exp(log_gaps)[::-1])[::-1]
 
 
 def _log_multigamma(a: float, r: int) -> float:

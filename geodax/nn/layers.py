@@ -26,7 +26,8 @@ from jaxtyping import Float
 from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
-from geodax.nn.densities import AbstractStructuredPrior, Haar, SingularValues, ordered_scales
+from geodax.geometry.transforms.ordered import ordered_scales
+from geodax.nn.densities import AbstractStructuredPrior, Haar, SingularValues
 from geodax.nn.structure import AbstractStructured
 
 

@@ -34,6 +34,10 @@ _PROGRAMS = (ClosedJaxpr, Jaxpr)
 _NUM_KEPT, _NUM_MADE = 32, 64
 _VECTORS, _EMITTERS = "xla_cpu_prefer_vector_width", "xla_cpu_use_fusion_emitters"
 _EFFORT = "xla_backend_optimization_level"
+_FUNCTIONS = {"acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "digamma", "erf"}
+_FUNCTIONS |= {"erf_inv", "erfc", "exp", "exp2", "expm1", "lgamma", "log", "log1p", "logistic", "pow", "rsqrt", "sin"}
+_FUNCTIONS |= {"sinh", "sqrt", "tan", "tanh"}
+_PER_RANDOM_NUMBER = 400  # operations on words
 _FEW_FUNCTIONS = 2_000  # evaluations of exp, log, tanh, ... in one pass through a program
 _FEW_IN_ALL = 2e7  # of them in all passes
 _LITTLE = 5e9  # bytes of all passes, inner loops counted once: some tenths of a second more without optimisation
@@ -194,19 +198,14 @@ def _knows(option: str, value: str | bool) -> bool:
     return True
 
 
-def _options_for(
-    lowered: jax.stages.Lowered, platform: str, num_passes: int | None = None, digest: bytes | None = None
-) -> dict[str, str | bool]:
-    """Compiler options for a program, whose cost is looked up by the digest of its text."""
+def _options_for(program: ClosedJaxpr, platform: str, num_passes: int | None = None) -> dict[str, str | bool]:
     options = compiler_options(platform)
     if platform != "cpu":
         return options
-    cost: Any = lowered.cost_analysis() if digest is None else reused(("cost", digest), lowered.cost_analysis)
-    cost = cost or {}
     passes = math.inf if num_passes is None else num_passes
-    functions = cost.get("transcendentals", 0.0)
+    functions, num_bytes = _cost(program)
     has_few = functions < _FEW_FUNCTIONS
-    does_little = cost.get("bytes accessed", 0.0) * passes < _LITTLE
+    does_little = num_bytes * passes < _LITTLE
     for option, value, pays in (
         (_EMITTERS, False, has_few or functions * passes < _FEW_IN_ALL),
         (_EFFORT, "0", has_few and does_little),
@@ -223,26 +222,43 @@ def _program(
     lowered = traced.lower()
     here = jnp.zeros(()).sharding  # the place of arguments without a sharding, such as NumPy arrays
     named = next((place for place in places if isinstance(place, jax.sharding.Sharding)), here)
-    options_for = functools.partial(_options_for, lowered, next(iter(named.device_set)).platform, num_passes)
+    options = _options_for(traced.jaxpr, next(iter(named.device_set)).platform, num_passes)
     are_arguments = getattr(jax.config, "jax_use_simplified_jaxpr_constants", True)  # constants, missing from the text
     has_text = not are_arguments and _constant_bytes(traced.jaxpr) <= _MOST_CONSTANT_BYTES
     text = lowered.as_text() if has_text else ""
     if not text or "callback" in text:
-        return interruptible(lowered.compile, compiler_options=options_for())
-    digest = hashlib.sha256(text.encode()).digest()
-    options = options_for(digest)
+        return interruptible(lowered.compile, compiler_options=options)
     # in the text, both kinds of PRNG keys are arrays of integers
     kinds = (tuple(traced.jaxpr.in_avals), tuple(traced.jaxpr.out_avals))
-    key = (digest, kinds, places, here, tuple(options.items()))
+    key = (hashlib.sha256(text.encode()).digest(), kinds, places, here, tuple(options.items()))
     return reused(key, lambda: interruptible(lowered.compile, compiler_options=options), kept=_kept, most=_NUM_KEPT)
 
 
-def _constant_bytes(program: Any) -> int:
+def _constant_bytes(program: ClosedJaxpr) -> int:
     """Size of the arrays that a program and its inner programs hold."""
-    total, inner = 0, program
-    if isinstance(program, ClosedJaxpr):
-        total, inner = sum(getattr(constant, "nbytes", 0) for constant in program.consts), program.jaxpr
-    if not isinstance(inner, Jaxpr):
-        return total
-    within = [equation.params for equation in inner.eqns]
-    return total + sum(map(_constant_bytes, jax.tree.leaves(within, is_leaf=lambda x: isinstance(x, _PROGRAMS))))
+    own = sum(getattr(constant, "nbytes", 0) for constant in program.consts)
+    return own + sum(_constant_bytes(inner) for equation in program.eqns for inner in _inner(equation))
+
+
+def _cost(program: ClosedJaxpr) -> tuple[int, int]:
+    """Evaluations of exp, log, ... in one pass, and bytes read and written, about as XLA's analysis counts them.
+
+    That takes a tenth of the time of a compilation, since it converts the program first.
+    """
+    functions, num_bytes = 0, 0
+    for equation in program.eqns:
+        inner = _inner(equation)
+        for more, more_bytes in map(_cost, inner):
+            functions, num_bytes = functions + more, num_bytes + more_bytes
+        if not inner:
+            name, out = equation.primitive.name, [variable.aval for variable in equation.outvars]
+            arrays = [x for x in (*(v.aval for v in equation.invars), *out) if hasattr(x, "shape")]
+            size = sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
+            num_bytes += size * (_PER_RANDOM_NUMBER if name == "random_bits" else 1)
+            functions += math.prod(out[0].shape) if name in _FUNCTIONS else 0
+    return functions, num_bytes
+
+
+def _inner(equation: Any) -> list[ClosedJaxpr]:
+    found = jax.tree.leaves(equation.params, is_leaf=lambda x: isinstance(x, _PROGRAMS))
+    return [ClosedJaxpr(x, ()) if isinstance(x, Jaxpr) else x for x in found if isinstance(x, _PROGRAMS)]

@@ -27,8 +27,8 @@ from geodax._types import Array, Position, Scalar
 from geodax.geometry.manifolds import Euclidean
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
+from geodax.geometry.transforms.ordered import ordered_scales
 from geodax.nn import Gaussian
-from geodax.nn.densities import ordered_scales
 
 FACTORIZATIONS = ("svd", "bottleneck")
 Batch = tuple[Int[Array, " B"], Int[Array, " B"], Float[Array, " B"]]

@@ -31,9 +31,9 @@ from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax._wording import argument
 from geodax.data.errors import listed
 from geodax.geometry.linalg import cholesky, solve_lower
+from geodax.geometry.transforms.ordered import ordered_scales
 from geodax.models.pca.observations import Observations
 from geodax.models.principal_axes import LEAST_NOISE, computed_column, num_exact, num_exact_of, principal_axes
-from geodax.nn.densities import ordered_scales
 
 SPREAD = 0.3
 """Size of the perturbation of initial positions."""

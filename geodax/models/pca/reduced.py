@@ -32,11 +32,11 @@ from jaxtyping import Float
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
+from geodax.geometry.transforms.ordered import ordered_scales
 from geodax.models.pca import density as ppca
 from geodax.models.pca.density import SPREAD, PPCAParameters, PPCAPrior, position_near, require_noise, starting_scales
 from geodax.models.pca.observations import observations
 from geodax.models.principal_axes import num_exact, principal_axes
-from geodax.nn.densities import ordered_scales
 
 _MANY_COLUMNS = 256  # from here on products with the scatter matrix dominate the cost
 _CENTRED = 1e-8
