@@ -16,6 +16,7 @@ geodax data fetch mnist
 geodax citation nuts
 """
 
+import atexit
 import contextlib
 import gc
 import os
@@ -32,7 +33,8 @@ from geodax._lazy import defer
 def main(arguments: list[str] | None = None) -> int:
     """Run one command, by default that of the process.
 
-    Returns the exit code, see :func:`geodax.app.commands.entry.run_command`.
+    Returns the exit code, see :func:`geodax.app.commands.entry.run_command`; a process of the command's own may end
+    here.
     """
     if arguments is None:  # the process is the command's own; by the default a tenth of a short fit collects garbage
         gc.set_threshold(100_000, 20, 100)
@@ -50,7 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     code = run_command(arguments)
     signals = sys.modules.get("geodax.run.signals")  # no command that computes goes without it
-    if signals is not None and signals.is_computing():  # nothing of it is needed, and the process would wait for it
+    is_computing = signals is not None and signals.is_computing()  # nothing of it is needed
+    if is_computing or (arguments is None and "jax" in sys.modules):  # half a second to take all modules apart
+        if not is_computing:  # JAX would wait for it
+            atexit._run_exitfuncs()
         for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed before the start
             stream.flush()
         os._exit(code)
