@@ -67,6 +67,9 @@ def test_sampling_and_the_command_line_import_no_more_than_they_use():
         loaded = {"geodax.nn", "geodax.vi", "scipy.special", "sklearn", "matplotlib"} & set(sys.modules)
         assert not loaded, loaded
         assert "norm" not in vars(sys.modules["scipy.stats"])
+        import geodax.app.pca.run
+        loaded = {"geodax.nn", "geodax.vi", "matplotlib"} & set(sys.modules)
+        assert not loaded, loaded
     """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr

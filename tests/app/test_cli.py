@@ -228,6 +228,17 @@ def test_an_interruption_while_the_command_line_is_loaded_has_no_traceback():
     assert (ended.returncode, ended.stderr) == (130, "Interrupted.\n")
 
 
+def test_a_command_that_has_computed_ends_as_a_process_does(tmp_path):
+    """It leaves without taking its modules apart: catches functions of `atexit` not called, and output that is lost."""
+    (tmp_path / "data.csv").write_text("a,b,c\n" + "".join(f"{i},{i * i % 7},{i % 3}\n" for i in range(20)))
+    code = "import atexit, sys; from geodax.app import main; atexit.register(print, 'at exit'); main(); print('never')"
+    words = ["fit", "pca", str(tmp_path / "data.csv"), "--out", str(tmp_path / "run"), "--num-samples", "20"]
+    ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "at exit"), ended.stderr
+    again = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert again.returncode == 1 and "--overwrite" in again.stderr
+
+
 def test_a_command_has_one_thread_of_blas_unless_another_number_is_asked_for():
     """NumPy reads it when it is imported."""
     code = "import os, sys; sys.argv = ['geodax', '--version']; from geodax.app import main; main(); "
