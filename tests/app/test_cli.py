@@ -236,7 +236,8 @@ def test_a_command_that_has_computed_ends_as_a_process_does(tmp_path):
     ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "at exit"), ended.stderr
     again = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
-    assert again.returncode == 1 and "--overwrite" in again.stderr
+    assert again.returncode == 1
+    assert "--overwrite" in again.stderr
 
 
 def test_a_command_has_one_thread_of_blas_unless_another_number_is_asked_for():
