@@ -245,8 +245,9 @@ FAMILIES = {
 _OTHERS = ("ensemble", "swag", "multi-swag", "laplace", "whvi", "mean-field", "mc-dropout", "ivon", "noisy-kfac")
 _UNUSED: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "activation": {"widths": ("", "none")},
+    "batch_size": {"sampler": ("nuts",)},
     "dispersion_scale": {"counts": ("poisson",)},
-    "friction": {"sampler": ("sgrld",), "inference": _OTHERS},
+    "friction": {"sampler": ("sgrld", "nuts"), "inference": _OTHERS},
     "intercept_scale": {"intercept": (False,)},
     "metric": {"inference": _OTHERS},
     "num_samples": {"inference": ("ensemble",)},

@@ -91,11 +91,14 @@ def sampled(
     *,
     manifold: AbstractManifold | None,
     keep: Callable[[Position], Any] | None = None,
+    thinning: int = 1,
 ) -> Any:
     """Sample a posterior by NUTS in double precision, with the options of an estimator."""
+    rate = getattr(estimator, "target_acceptance_rate", 0.8)
     with jax.enable_x64(True):
-        algorithm = nuts(logdensity_fn, manifold=manifold, target_acceptance_rate=estimator.target_acceptance_rate)
-        return sample(jax.random.key(seed), algorithm, start, keep=keep, **run_options(estimator))
+        algorithm = nuts(logdensity_fn, manifold=manifold, target_acceptance_rate=rate)
+        key, options = jax.random.key(seed), run_options(estimator)
+        return sample(key, algorithm, start, keep=keep, thinning=thinning, **options)
 
 
 def kept_in(folder: str | Path | None) -> dict[str, Any]:

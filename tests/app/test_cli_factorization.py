@@ -41,6 +41,19 @@ def _predictions(run):
 
 
 @pytest.mark.thorough
+def test_slow_chains_of_few_ratings_are_sent_to_nuts(table, tmp_path, capsys):
+    """Catches advice that does not help, and a run by nuts that cannot be resumed."""
+    run, words = tmp_path / "run", ["fit", "factorization", str(table), "--item", "film"]
+    assert main([*words, "--out", str(tmp_path / "slow"), *_SMALL, "--seed", "1"]) == 0
+    advised = re.search("`(--sampler nuts .*?)`", capsys.readouterr().out)
+    assert advised
+    assert main([*words, "--out", str(run), *_SMALL, *advised[1].split(), "--num-samples", "20"]) == 0
+    assert "--sampler nuts" not in capsys.readouterr().out
+    assert main(["resume", str(run), "--num-samples", "30", "--no-progress"]) == 0
+    assert "2 chains of 30 draws" in capsys.readouterr().out
+
+
+@pytest.mark.thorough
 def test_life_of_a_factorization(table, tmp_path, capsys):
     """Fit, resume, report, predict known and unknown users with and without ratings."""
     run = tmp_path / "run"

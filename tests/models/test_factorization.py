@@ -11,6 +11,7 @@ from scipy.stats import halfnorm, multivariate_normal, norm
 
 from geodax.app.factorization.files import read_new_pairs
 from geodax.app.families import FAMILIES, run_kind
+from geodax.diagnostics import rhat
 from geodax.models import LowRankFactorization
 from geodax.models.factorization import density, least_squares
 from geodax.models.factorization.predictive import as_pairs, places
@@ -299,14 +300,18 @@ def test_prior_size_of_the_interactions():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("factorization", density.FACTORIZATIONS)
-def test_without_interactions_the_posterior_is_that_of_the_offsets(factorization):
+@pytest.mark.parametrize("sampler", ["sghmc", "nuts"])
+def test_without_interactions_the_posterior_is_that_of_the_offsets(factorization, sampler):
     """Catches step sizes for the likelihood alone, with which a tight prior of the matrix stops all else."""
     generator, scale = np.random.default_rng(5), 0.5
     pairs = np.argwhere(generator.random((6, 5)) < 0.8)
     levels = generator.standard_normal(6)[pairs[:, 0]] + 0.6 * generator.standard_normal(5)[pairs[:, 1]]
     y = 3.0 + levels + 0.5 * generator.standard_normal(len(pairs))
     options: dict[str, Any] = {"factorization": factorization, "interaction_scale": 1e-3, "offset_scale": scale}
-    model = LowRankFactorization(1, **options, num_warmup=1000, num_samples=500, random_state=0).fit(pairs, y)
+    options |= {"sampler": sampler} | (
+        {"num_warmup": 500, "thinning": 2} if sampler == "nuts" else {"num_warmup": 1000}
+    )
+    model = LowRankFactorization(1, **options, num_samples=500, random_state=0).fit(pairs, y)
     mean, deviation = model.predict(pairs, return_std=True)
 
     alike = pairs[:, None] == pairs
@@ -326,6 +331,26 @@ def test_without_interactions_the_posterior_is_that_of_the_offsets(factorization
     # four to five standard errors of the thousand effective draws that there are at least, for some 24 pairs
     np.testing.assert_allclose(deviation / (y.std() * spread), 1.0, atol=0.1)
     np.testing.assert_allclose((mean - y.mean()) / (y.std() * spread), exact / spread, atol=0.15)
+
+
+@pytest.mark.parametrize(("name", "value"), [("temperature", 0.5), ("step_size", 0.1), ("sampler", "hmc")])
+def test_nuts_refuses_what_it_would_ignore(ratings, name, value):
+    pairs, _, observed, _ = ratings
+    with pytest.raises(ValueError, match=name):
+        LowRankFactorization(R, **{"sampler": "nuts", name: value}).fit(pairs, observed)
+
+
+@pytest.mark.thorough
+def test_chains_of_few_exact_ratings_agree(ratings):
+    """With little noise sghmc is too slow for its directions: R-hat of 1.3 and more."""
+    pairs, truth, _, seen = ratings
+    exact = truth[:seen] + 0.05 * np.random.default_rng(0).standard_normal(seen)
+    model = LowRankFactorization(R, sampler="nuts", num_warmup=300, num_samples=200, thinning=1, random_state=0)
+    draws = model.fit(pairs[:seen], exact).posterior_["posterior"]
+    for name in ("log_noise", "scales", "intercept"):
+        assert float(np.max(rhat(draws[name].values))) < 1.1, name
+    assert draws["left"].dtype == np.float64
+    assert np.sqrt(np.mean((model.predict(pairs[seen:]) - truth[seen:]) ** 2)) < 0.1
 
 
 @pytest.mark.slow

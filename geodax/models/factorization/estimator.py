@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -14,18 +15,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from geodax import _checks
 from geodax._normal import Normal
+from geodax._wording import argument
 from geodax.models.factorization import density
 from geodax.models.factorization.least_squares import SpectralStart
 from geodax.models.factorization.options import FactorizationOptions
 from geodax.models.factorization.predictive import as_pairs, draws_at, names_of_columns, places
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
 from geodax.models.numbers import PredictsNumbers
-from geodax.models.options import require_count, require_positive, seed_of
+from geodax.models.options import require_count, require_positive, sampled, seed_of
 from geodax.models.run_arguments import RunArguments, all_or_nothing
 from geodax.models.unit_network.functions import moments
 from geodax.posterior import Posterior
 from geodax.predict.mixtures import Mixture
 from geodax.predict.numbers import NumberPredictions, numbers_from_means
+
+SAMPLERS = ("sghmc", "nuts")
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -33,9 +37,9 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
     r"""Low-rank model of ratings of items by users, with user and item offsets, and noise.
 
     The matrix is :math:`U \mathrm{diag}(s) V^T` with orthonormal U and V, sampled on Stiefel manifolds by
-    :func:`geodax.sghmc` (Yanush and Kropotov 2019, section 3.4); :mod:`geodax.models.factorization.density` has model
-    and priors. Ratings are standardised internally. Each chain starts near the leading singular vectors of the known
-    entries.
+    :func:`geodax.sghmc` (Yanush and Kropotov 2019, section 3.4), or by :func:`geodax.nuts`.
+    :mod:`geodax.models.factorization.density` has model and priors. Ratings are standardised internally. Each chain
+    starts near the leading singular vectors of the known entries.
 
     Users and items that were not in the fit are predicted from their priors, which are wide: they contribute nothing to
     the expected ratings, and their interaction is approximated as normal.
@@ -69,18 +73,30 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
             ValueError: If the data have the wrong form, or options are invalid.
         """
         form, data = self.prepare(X, y)
-        users, items, ratings = data
+        posterior = Posterior(
+            log_prior=partial(density.log_prior, form=form),
+            log_likelihood=partial(density.log_likelihood, form=form),
+            num_data=len(data[-1]),
+        )
+        start, manifold = SpectralStart(*data, form), density.geometry(form)
+        if self.sampler == "nuts":
+            self.posterior_ = sampled(
+                self,
+                seed_of(self),
+                lambda position: posterior.logdensity(position, jax.tree.map(jnp.asarray, data)),
+                start,
+                manifold=manifold,
+                keep=partial(density.parameters, form=form),
+                thinning=self.thinning,
+            )
+            return self
         self.posterior_ = sample_in_stages(
             jax.random.key(seed_of(self)),
             self._settings(),
-            Posterior(
-                log_prior=partial(density.log_prior, form=form),
-                log_likelihood=partial(density.log_likelihood, form=form),
-                num_data=len(ratings),
-            ),
+            posterior,
             data,
-            SpectralStart(users, items, ratings, form),
-            manifold=density.geometry(form),
+            start,
+            manifold=manifold,
             folder=None if self.checkpoint is None else Path(self.checkpoint),
             devices=self.devices,
             progress=self.progress,
@@ -116,6 +132,13 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
         _checks.chosen("LowRankFactorization", "factorization", self.factorization, tuple(density.FACTORIZATIONS))
         require_positive(self, "interaction_scale", "offset_scale")
         self._settings().check_numbers()
+        _checks.chosen("LowRankFactorization", "sampler", self.sampler, SAMPLERS)
+        if self.sampler == "nuts" and (self.temperature != 1.0 or self.step_size is not None):
+            wrong = "temperature" if self.temperature != 1.0 else "step_size"
+            raise ValueError(
+                f"LowRankFactorization: {argument(wrong, getattr(self, wrong))} is for {argument('sampler', 'sghmc')}; "
+                f"{argument('sampler', 'nuts')} samples the posterior itself, with a step size that its warm-up finds."
+            )
         self._form = density.make_form(
             users,
             items,
@@ -125,7 +148,7 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
             interaction_scale=float(self.interaction_scale),
             offset_scale=float(self.offset_scale),
         )
-        standardised = ((ratings - center) / spread).astype(np.float32)
+        standardised = ((ratings - center) / spread).astype(np.float64 if self.sampler == "nuts" else np.float32)
         return self._form, (users.astype(np.int32), items.astype(np.int32), standardised)
 
     def with_posterior(self, X: Any, y: Any, posterior: Any) -> "LowRankFactorization":
@@ -155,7 +178,8 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
         return np.stack([places >= 0 for places in self._places(X)], axis=1)
 
     def _settings(self) -> StochasticGradientMCMC:
-        return cast(StochasticGradientMCMC, StochasticGradientMCMC.from_settings(self.get_params(deep=False)))
+        options = self.get_params(deep=False) | {"sampler": "sghmc"}
+        return cast(StochasticGradientMCMC, StochasticGradientMCMC.from_settings(options))
 
     def _places(self, X: Any) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
         check_is_fitted(self, "users_")

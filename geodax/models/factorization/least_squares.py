@@ -108,6 +108,7 @@ class SpectralStart:
     """
 
     def __init__(self, users: Places, items: Places, ratings: Ratings, form: FactorizationForm):
+        self.dtype = ratings.dtype
         fit = fitted(users, items, ratings, form, _NOISE**2 / form.entry_variance)
         names = ("user_offset", "item_offset")
         self.offsets = dict(zip(names, fit.offsets, strict=True)) if form.has_offsets else {}
@@ -120,7 +121,7 @@ class SpectralStart:
         self.left, self.scales, self.right = q_left @ inner, np.cumsum(gaps[::-1])[::-1], q_right @ outer.T
 
     def __call__(self, key: PRNGKey) -> Position:
-        """Return an initial position in the coordinates, in single precision."""
+        """Return an initial position in the coordinates, with the precision of the ratings."""
         form = self.form
         keys = jax.random.split(key, 4)
         scales = self.scales
@@ -132,7 +133,7 @@ class SpectralStart:
             left, right = left * np.sqrt(scales), right * np.sqrt(scales)
         position = {name: np.asarray(value) / form.factors[name] for name, value in natural.items()}
         return {
-            name: jnp.asarray(value, jnp.float32) for name, value in (position | {"left": left, "right": right}).items()
+            name: jnp.asarray(value, self.dtype) for name, value in (position | {"left": left, "right": right}).items()
         }
 
 
