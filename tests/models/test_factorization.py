@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -264,8 +265,10 @@ def test_density_by_hand(factorization):
         if factorization == "svd":
             left, right = np.linalg.qr(left)[0], np.linalg.qr(right)[0]
             natural["log_gaps"] = generator.standard_normal(R)
-        position = {k: jnp.asarray(v / form.factors[k]) for k, v in natural.items()}
-        position |= {"left": jnp.asarray(left), "right": jnp.asarray(right)}
+        theta = natural | {"left": left, "right": right}
+        if factorization == "svd":
+            theta["scales"] = np.cumsum(np.exp(theta.pop("log_gaps"))[::-1])[::-1]
+        position = jax.tree.map(jnp.asarray, density.coordinates(theta, form))
         found = density.log_prior(position, form) + jnp.sum(
             density.log_likelihood(position, (jnp.asarray(users), jnp.asarray(items), jnp.asarray(ratings)), form)
         )
@@ -333,6 +336,22 @@ def test_without_interactions_the_posterior_is_that_of_the_offsets(factorization
     np.testing.assert_allclose((mean - y.mean()) / (y.std() * spread), exact / spread, atol=0.15)
 
 
+@pytest.mark.parametrize("factorization", density.FACTORIZATIONS)
+def test_coordinates_are_those_of_the_parameters(factorization):
+    """There and back; and the mean of all cells is a coordinate, which no offset nor the matrix changes."""
+    pairs = np.argwhere(np.ones((6, 5)))
+    scales = {"interaction_scale": 0.5, "offset_scale": 0.5}
+    form = density.make_form(*pairs.T, rank=R, factorization=factorization, has_offsets=True, **scales)
+    start = least_squares.SpectralStart(*pairs.T, np.random.default_rng(0).standard_normal(30), form)
+    position = start(jax.random.key(0))
+    theta = {name: np.asarray(x) for name, x in density.parameters(position, form).items()}
+    for name, x in density.coordinates(theta, form).items():
+        np.testing.assert_allclose(x, position[name], atol=1e-9, err_msg=name)
+    matrix = (theta["left"] * theta.get("scales", np.ones(R))) @ theta["right"].T
+    cells = theta["intercept"] + theta["user_offset"][:, None] + theta["item_offset"] + matrix
+    np.testing.assert_allclose(cells.mean(), form.factors["intercept"] * position["intercept"], atol=1e-12)
+
+
 @pytest.mark.parametrize(("name", "value"), [("temperature", 0.5), ("step_size", 0.1), ("sampler", "hmc")])
 def test_nuts_refuses_what_it_would_ignore(ratings, name, value):
     pairs, _, observed, _ = ratings
@@ -341,13 +360,13 @@ def test_nuts_refuses_what_it_would_ignore(ratings, name, value):
 
 
 @pytest.mark.thorough
-def test_chains_of_few_exact_ratings_agree(ratings):
-    """With little noise sghmc is too slow for its directions: R-hat of 1.3 and more."""
+def test_chains_of_nuts_agree(ratings):
+    """Catches ratings, starts or draws in single precision; the chains of sghmc do not agree with defaults."""
     pairs, truth, _, seen = ratings
-    exact = truth[:seen] + 0.05 * np.random.default_rng(0).standard_normal(seen)
+    exact = truth[:seen] + 0.2 * np.random.default_rng(0).standard_normal(seen)
     model = LowRankFactorization(R, sampler="nuts", num_warmup=300, num_samples=200, thinning=1, random_state=0)
     draws = model.fit(pairs[:seen], exact).posterior_["posterior"]
-    for name in ("log_noise", "scales", "intercept"):
+    for name in ("log_noise", "intercept", "item_offset"):
         assert float(np.max(rhat(draws[name].values))) < 1.1, name
     assert draws["left"].dtype == np.float64
     assert np.sqrt(np.mean((model.predict(pairs[seen:]) - truth[seen:]) ** 2)) < 0.1

@@ -12,12 +12,15 @@ so components that the ratings do not need vanish. The *bottleneck* :math:`W = A
 variance :math:`\tau / \sqrt r` in both factors, and the same :math:`\tau`. The offsets are normal with standard
 deviation :math:`\beta`, the mean with standard deviation 1, the noise is log-normal around 0.6.
 
-The sampler works in coordinates: free parameters divided by fixed factors, chosen so that all have similar curvature
-and one step size suits all. The recorded values are the parameters themselves.
+The sampler works in coordinates: what the ratings determine, the mean of all cells and the deviations from it of the
+means of each row and column, in place of :math:`\mu`, a and b, whose sums with each other and with the means of W alone
+are determined; divided by fixed factors, chosen so that all have similar curvature and one step size suits all. The
+recorded values are the parameters themselves.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -42,6 +45,7 @@ class FactorizationForm(NamedTuple):
         interaction_scale: Root mean square of the entries of W, in standardised units.
         offset_scale: Prior standard deviation of the offsets, in standardised units.
         factors: Factor of each free leaf, by name: a parameter is its coordinate times the factor.
+        stretches: Further factor of the mean of the entries of a leaf, which the prior alone determines.
     """
 
     num_users: int
@@ -52,6 +56,7 @@ class FactorizationForm(NamedTuple):
     interaction_scale: float
     offset_scale: float
     factors: dict[str, float]
+    stretches: dict[str, float]
 
     @property
     def singular_value_scale(self) -> float:
@@ -91,11 +96,15 @@ def make_form(
         stiffness = variance * max(most_user, most_item) + 1.0 / variance
         curvatures = {}
     curvatures |= {"intercept": total + 1.0, "log_noise": 2.0 * total}
+    stretches = {}
     if has_offsets:
         prior = 1.0 / offset_scale**2
         curvatures |= {"user_offset": most_user + prior, "item_offset": most_item + prior}
+        stretches = {name: math.sqrt(curvatures[name] / prior) for name in ("user_offset", "item_offset")}
     factors = {name: math.sqrt(stiffness / value) for name, value in curvatures.items()}
-    return FactorizationForm(m, n, rank, factorization, has_offsets, interaction_scale, offset_scale, factors)
+    return FactorizationForm(
+        m, n, rank, factorization, has_offsets, interaction_scale, offset_scale, factors, stretches
+    )
 
 
 def geometry(form: FactorizationForm) -> Product:
@@ -106,24 +115,56 @@ def geometry(form: FactorizationForm) -> Product:
 
 def parameters(position: Position, form: FactorizationForm) -> dict[str, Array]:
     """Convert coordinates to parameters; ``scales`` replace ``log_gaps``."""
-    found = {name: form.factors[name] * x if name in form.factors else x for name, x in position.items()}
+    found = {name: form.factors.get(name, 1.0) * x for name, x in position.items()}
     if "log_gaps" in found:
         found["scales"] = ordered_scales(found.pop("log_gaps"))
+    if form.has_offsets:
+        users, items = (_stretched(found[name], by) for name, by in form.stretches.items())
+        rows, columns, both = _means_of_matrix(found)
+        found["intercept"] += both - users.mean() - items.mean()
+        found |= {"user_offset": users - rows, "item_offset": items - columns}
     return found
+
+
+def coordinates(theta: Mapping[str, Any], form: FactorizationForm) -> dict[str, Any]:
+    """Convert parameters, NumPy arrays, to coordinates."""
+    found = dict(theta)
+    if form.has_offsets:
+        rows, columns, both = _means_of_matrix(found)
+        found |= {"user_offset": found["user_offset"] + rows, "item_offset": found["item_offset"] + columns}
+        found["intercept"] = found["intercept"] - both + found["user_offset"].mean() + found["item_offset"].mean()
+        found |= {name: _stretched(found[name], 1.0 / by) for name, by in form.stretches.items()}
+    if "scales" in found:
+        scales = found.pop("scales")
+        found["log_gaps"] = np.log(scales - np.append(scales[1:], 0.0))
+    return {name: x / form.factors.get(name, 1.0) for name, x in found.items()}
+
+
+def _means_of_matrix(theta: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Means of the rows, the columns and all entries of W."""
+    left, right = theta["left"], theta["right"]
+    left = left * theta["scales"][None] if "scales" in theta else left
+    of_left, of_right = left.mean(axis=0), right.mean(axis=0)
+    return left @ of_right, right @ of_left, of_left @ of_right
+
+
+def _stretched(x: Any, factor: float) -> Any:
+    """A vector whose mean is multiplied."""
+    return x + (factor - 1.0) * x.mean()
 
 
 def log_prior(position: Position, form: FactorizationForm) -> Scalar:
     """Compute the log prior density in the coordinates, up to a constant."""
-    natural = {name: form.factors[name] * x if name in form.factors else x for name, x in position.items()}
-    total = Gaussian(1.0).log_density(natural["intercept"]) + _NOISE.log_density(natural["log_noise"])
+    theta = parameters(position, form)
+    total = Gaussian(1.0).log_density(theta["intercept"]) + _NOISE.log_density(theta["log_noise"])
     if form.has_offsets:
         prior = Gaussian(form.offset_scale)
-        total = total + prior.log_density(natural["user_offset"]) + prior.log_density(natural["item_offset"])
+        total = total + prior.log_density(theta["user_offset"]) + prior.log_density(theta["item_offset"])
     if form.factorization == "svd":
-        scales, prior = ordered_scales(natural["log_gaps"]), Gaussian(form.singular_value_scale)
-        return total + prior.log_density(scales) + jnp.sum(natural["log_gaps"])
+        log_gaps, prior = form.factors["log_gaps"] * position["log_gaps"], Gaussian(form.singular_value_scale)
+        return total + prior.log_density(theta["scales"]) + jnp.sum(log_gaps)
     prior = Gaussian(math.sqrt(form.entry_variance))
-    return total + prior.log_density(natural["left"]) + prior.log_density(natural["right"])
+    return total + prior.log_density(theta["left"]) + prior.log_density(theta["right"])
 
 
 def log_likelihood(position: Position, batch: Batch, form: FactorizationForm) -> Float[Array, " B"]:

@@ -73,12 +73,13 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
             ValueError: If the data have the wrong form, or options are invalid.
         """
         form, data = self.prepare(X, y)
+        users, items, ratings = data
         posterior = Posterior(
             log_prior=partial(density.log_prior, form=form),
             log_likelihood=partial(density.log_likelihood, form=form),
-            num_data=len(data[-1]),
+            num_data=len(ratings),
         )
-        start, manifold = SpectralStart(*data, form), density.geometry(form)
+        start, manifold = SpectralStart(users, items, ratings, form), density.geometry(form)
         if self.sampler == "nuts":
             self.posterior_ = sampled(
                 self,

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import coo_matrix
 
 from geodax._types import Position, PRNGKey
-from geodax.models.factorization.density import FactorizationForm
+from geodax.models.factorization.density import FactorizationForm, coordinates
 
 Places = Int[np.ndarray, " N"]
 Ratings = Float[np.ndarray, " N"]
@@ -126,15 +126,12 @@ class SpectralStart:
         keys = jax.random.split(key, 4)
         scales = self.scales
         left, right = (_near(k, frame) for k, frame in zip(keys, (self.left, self.right), strict=False))
-        natural = {"intercept": self.mean, "log_noise": np.log(self.noise), **self.offsets}
         if form.factorization == "svd":
-            natural["log_gaps"] = np.log(scales - np.append(scales[1:], 0.0))
+            shape = {"left": left, "right": right, "scales": scales}
         else:
-            left, right = left * np.sqrt(scales), right * np.sqrt(scales)
-        position = {name: np.asarray(value) / form.factors[name] for name, value in natural.items()}
-        return {
-            name: jnp.asarray(value, self.dtype) for name, value in (position | {"left": left, "right": right}).items()
-        }
+            shape = {"left": left * np.sqrt(scales), "right": right * np.sqrt(scales)}
+        found = {"intercept": self.mean, "log_noise": np.log(self.noise), **self.offsets, **shape}
+        return {name: jnp.asarray(x, self.dtype) for name, x in coordinates(found, form).items()}
 
 
 def _near(key: PRNGKey, frame: Float[np.ndarray, "n r"]) -> Float[np.ndarray, "n r"]:

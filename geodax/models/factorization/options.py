@@ -14,9 +14,9 @@ class FactorizationOptions:
         interaction_scale: Prior root mean square of the entries of the matrix, in standard deviations of the
             ratings.
         offset_scale: Prior standard deviation of the offsets, in the same units.
-        sampler: "sghmc", or "nuts", whose chains agree where those of sghmc do not, for up to some thousand ratings:
-            500 iterations of warm-up and 500 draws without thinning are usual. It finds its own step size, and takes
-            all ratings in each step.
+        sampler: "sghmc", or "nuts" for up to some thousand ratings: its chains mix far better, and take longer. 500
+            iterations of warm-up and 500 draws without thinning are usual. It finds its own step size, and takes all
+            ratings in each step.
         step_size: Step size; None finds one during warm-up.
         friction: Fraction of the momentum removed per step.
         temperature: 1 is the posterior, 0 an ensemble of optima.
