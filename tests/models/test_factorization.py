@@ -369,7 +369,10 @@ def test_nuts_finds_noise_and_predictions(ratings):
     for name in ("log_noise", "intercept"):
         assert float(np.max(rhat(draws[name].values))) < 1.1, name
     assert draws["left"].dtype == np.float64
-    assert np.sqrt(np.mean((model.predict(pairs[seen:]) - truth[seen:]) ** 2)) < 0.1
+    predicted = model.predict_draws(pairs[seen:])
+    error, width = predicted.mean(axis=0) - truth[seen:], predicted.std(axis=0)
+    assert np.sqrt(np.mean(error**2)) < 0.25
+    assert 0.7 < np.sqrt(np.mean((error / width) ** 2)) < 1.4
 
 
 @pytest.mark.slow
