@@ -5,7 +5,6 @@ the history, computes the validation bound, updates the progress bar, writes che
 """
 
 import contextlib
-import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,33 +12,29 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 
 from geodax import _checks, _parameters
-from geodax._types import Array, PRNGKey, PyTree
+from geodax._types import PRNGKey, PyTree
 from geodax.data.minibatches import batches, require_no_batches
-from geodax.posterior import Posterior
 from geodax.run import hosts, sharding
 from geodax.run.driver import Checkpoints, Run, drive
-from geodax.run.failures import from_the_start, is_defined, of_large_numbers, suspected
-from geodax.run.feeding import Feed, loader_of, make_step_feed, warn_unless_repeatable
-from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first_carry, history_of, is_exhausted
-from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
-from geodax.run.likelihoods import mean_of_batch, warn_if_examples_mix, warn_if_likely_a_loss
-from geodax.run.programs import compiled
+from geodax.run.feeding import Feed, make_step_feed, warn_unless_repeatable
+from geodax.run.fit_chunks import Carry, History, Keys, is_exhausted
+from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start
+from geodax.run.fit_plan import FitPlan
+from geodax.run.likelihoods import warn_if_likely_a_loss
 from geodax.run.progress import Reporter, reporting
 from geodax.run.signals import stop_signals
 from geodax.run.split import Split, mesh_of, split_of
 from geodax.sgmcmc.schedules import as_schedule
-from geodax.vi.elbo import VariationalAlgorithm, ascent, elbo
-from geodax.vi.modules import draw, has_posterior
+from geodax.vi.elbo import VariationalAlgorithm, ascent
+from geodax.vi.modules import has_posterior
 from geodax.vi.optimizers import Optimizer, adam
 
 _NUM_WINDOWS = 100
 _LEARNING_RATE = 1e-3
 _LOW = -10.0  # mean log likelihood of an example in nats, below which it is compared with that at the start
-_LARGE_RATE = "The usual cause is a learning rate that is too large (try a third of it)."
 
 
 class Fit(NamedTuple):
@@ -170,118 +165,49 @@ def fit(
     mesh, split = _placement(network, devices, num_samples if is_ascent else 1, feed.batch_size, can_split)
     if split is not None:
         network = eqx.combine(split.placed(eqx.filter(network, eqx.is_inexact_array)), network)
-    state = algorithm.init(network)
-    is_whole = split is None and not hosts.is_several()
-    if is_whole:
-        _warn_if_examples_mix(algorithm.network(state), log_likelihood, feed)
-
-    def carry_at(network: PyTree, state: Any) -> Carry:
-        return first_carry(network, state, -(-num_steps // window), validation is not None)
-
     held_out = () if validation is None else _like_data(validation, feed)
-    put_carry = functools.partial(sharding.put_everywhere, mesh=mesh) if split is None else split.placed
-    run = Run(carry_at(network, state), num_steps)
+    plan = FitPlan(algorithm, network, log_likelihood, feed, held_out, keys, mesh, split, num_steps, window)
+    if plan.is_whole:
+        plan.warn_if_examples_mix()
+    state = algorithm.init(network)
+    run = Run(plan.first_carry(network, state), num_steps)
     if split is not None:
-        run.carry = split.placed(run.carry)
-    counts = {
-        "num_steps": num_steps,
-        **feed.identity,
-        "num_samples": num_samples,
-        "kl_warmup": kl_warmup,
-        "held": repr(sorted((held or {}).items())),
-        "window": window,
-    }
+        run.carry = plan.placed(run.carry)
     folder, identity = None if checkpoint is None else Path(checkpoint), {}
     if folder is not None:
+        held_names = repr(sorted((held or {}).items()))
+        counts = {"num_samples": num_samples, "kl_warmup": kl_warmup, "held": held_names, "window": window}
+        counts = {"num_steps": num_steps, **feed.identity, **counts}
         rate = learning_rate if is_ascent else None
         identity = fit_facts(key, network, (feed.examples, held_out), state, rate, counts)
         warn_unless_repeatable(data, "vi.fit")
     checkpoints = Checkpoints(folder, identity, checkpoint_seconds, is_split=split is not None)
+
+    def fit_at(carry: Carry, iteration: int, is_stopped: bool) -> Fit:
+        chosen, history = plan.result(carry, iteration)
+        return Fit(chosen, history, iteration, is_stopped, run.seconds)
+
     with contextlib.ExitStack() as stack:
         stack.enter_context(checkpoints.opened())
         found = checkpoints.restore(run, lambda facts: require_same_facts(facts, identity, folder))
-
-        def fit_at(carry: Carry, iteration: int, is_stopped: bool) -> Fit:
-            chosen = carry.state if validation is None or np.isneginf(carry.best_bound) else carry.best
-            history = history_of(carry, iteration, window)
-            if mesh is not None and split is None:  # to the default device
-                chosen = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), chosen)
-            return Fit(algorithm.network(chosen), history, iteration, is_stopped, run.seconds)
-
-        cause = functools.partial(_cause, network, algorithm, log_likelihood, feed, keys, is_whole)
         report = stack.enter_context(reporting(progress))
         signals = stack.enter_context(stop_signals())
-        number = np.int32(0)
-        run.carry = put_carry(run.carry)
-        keys, held_out = (sharding.put_everywhere(tree, mesh) for tree in (keys, held_out))
-        load = loader_of(feed, mesh)
-        first = load(0, 1)
-        advance, close = _units(algorithm, log_likelihood, feed, validation is not None, mesh, split)
-        advancing = compiled(advance, run.carry, keys, first, number, number, donate_argnums=(0,))
+        run.carry = plan.placed(run.carry)
+        program = plan.program(run.carry)
         if folder is not None:
-
-            def first_step(start: PyTree) -> tuple[Any, Carry]:
-                state = algorithm.init(start)
-                return state, advancing(put_carry(carry_at(start, state)), keys, first, number, np.int32(1))
-
-            prior = log_prior if is_ascent else None
-            beginning = start_facts(network, feed.examples, algorithm.network, first_step, prior)
+            beginning = plan.beginning(program, log_prior if is_ascent else None)
             hosts.first_does(lambda: require_same_start(found, beginning, folder), "resume from its checkpoint")
             checkpoints.identity |= beginning
-        del first  # memory
         if run.iteration < num_steps and not is_exhausted(run.carry, run.iteration, window, patience):
-            closing = compiled(close, run.carry, keys, held_out, number, number, donate_argnums=(0,))
-            chunks = StepChunks(
-                run, load, feed.longest, advancing, closing, keys, held_out, window, patience, fit_at, cause
-            )
+            chunks = plan.chunks(run, program, patience, fit_at)
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)
     fitted = fit_at(run.carry, run.iteration, run.iteration < num_steps)
     if fitted.history.log_likelihood.size:
         last = float(fitted.history.log_likelihood[-1]) / feed.num_data
         warn_if_likely_a_loss("vi.fit", last, feed)
-        if is_whole and validation is None and run.iteration >= _NUM_WINDOWS and last < _LOW:
-            _warn_if_diverged(algorithm.network(algorithm.init(network)), log_likelihood, feed, last)
+        if plan.is_whole and validation is None and run.iteration >= _NUM_WINDOWS and last < _LOW:
+            plan.warn_if_diverged(last)
     return fitted
-
-
-def _units(
-    algorithm: VariationalAlgorithm,
-    log_likelihood: Callable[[Any, PyTree], Array],
-    feed: Feed,
-    has_validation: bool,
-    mesh: Mesh | None,
-    split: Split | None,
-) -> tuple[Callable[..., Carry], Callable[..., Carry]]:
-    """The functions that advance the fit and close a window, each over the devices of the mesh."""
-    sizes = {} if mesh is None else mesh.shape
-    axes = tuple(name for name in (sharding.CHAIN_AXIS, sharding.DATA_AXIS) if sizes.get(name, 1) > 1)
-    advance, close = build(algorithm, log_likelihood, feed.draw, feed.num_data, has_validation, axes, split)
-    where = feed.placement(sharding.data_axis(mesh))
-    everywhere = sharding.everywhere_alike
-    return everywhere(advance, mesh, where, split), everywhere(close, mesh, PartitionSpec(), split)
-
-
-def _cause(
-    network: PyTree,
-    algorithm: VariationalAlgorithm,
-    log_likelihood: Callable[[Any, PyTree], Array],
-    feed: Feed,
-    keys: Keys,
-    is_whole: bool,
-    step: int,
-) -> str:
-    """Sentences about why a step failed; ``is_whole`` if one device of one process has all of the fit."""
-    number = jnp.asarray(step, jnp.int32)
-    batch = feed.draw(loader_of(feed, None)(step, step + 1), keys.batches, number, number, None)
-    examples = feed.examples if feed.longest is None else batch
-    parts, rest = eqx.partition(algorithm.network(algorithm.init(network)), eqx.is_inexact_array)
-
-    def bound(parts: PyTree, batch: PyTree) -> Array:
-        return elbo(keys.steps, eqx.combine(parts, rest), log_likelihood, batch, num_data=feed.num_data).elbo
-
-    if is_whole and not is_defined(bound, parts, batch):
-        return from_the_start("bound", ", with the batch of that step", examples)
-    return f"{suspected(examples)}{_LARGE_RATE}{of_large_numbers(examples)}"
 
 
 def _check_number_of_data(algorithm: VariationalAlgorithm, num_data: int) -> None:
@@ -301,15 +227,6 @@ def _warn_without_posterior(network: PyTree, log_prior: Callable[[PyTree], Any] 
         )
 
 
-def _warn_if_diverged(start: PyTree, log_likelihood: Callable[[Any, PyTree], Array], feed: Feed, last: float) -> None:
-    first = mean_of_batch(log_likelihood, feed, draw(start, jax.random.key(0)))
-    if last < first - 10.0 * abs(first):  # a draw of the start alone is noisy
-        _checks.warn(
-            f"vi.fit: the fit diverged: the mean log likelihood of an example is {last:.3g} at the end, and was "
-            f"{first:.3g} at the start. {_LARGE_RATE}"
-        )
-
-
 def _optimizer(optimizer: Optimizer | None, learning_rate: Any) -> Optimizer:
     """Return the user's optimiser, or Adam with the learning rate."""
     if optimizer is None:
@@ -320,16 +237,6 @@ def _optimizer(optimizer: Optimizer | None, learning_rate: Any) -> Optimizer:
             f"{_checks.described(learning_rate)}. Leave one of the two out: optimizer=optax.adamw(1e-3)."
         )
     return optimizer
-
-
-def _warn_if_examples_mix(network: PyTree, log_likelihood: Callable[[Any, PyTree], Array], feed: Feed) -> None:
-    parts, rest = eqx.partition(network, eqx.is_inexact_array)
-
-    def of_draw(parts: PyTree, batch: PyTree) -> Array:
-        return log_likelihood(draw(eqx.combine(parts, rest), jax.random.key(0)), batch)
-
-    checked = Posterior(log_prior=lambda _: 0.0, log_likelihood=of_draw, num_data=feed.num_data)
-    warn_if_examples_mix("vi.fit", checked.likelihoods, feed.num_data, feed, parts)
 
 
 def _placement(

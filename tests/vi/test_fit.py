@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 
 import geodax as gx
 from geodax import vi
-from geodax.run import fit as fitting
+from geodax.run import fit_plan
 from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted
 from geodax.run.fit_chunks import build
 from geodax.sgmcmc.schedules import polynomial
@@ -222,7 +222,7 @@ def test_interrupted_is_uninterrupted(tmp_path, monkeypatch, key):
     for a, b in zip(whole.history, again.history, strict=True):
         np.testing.assert_array_equal(a, b)
     with monkeypatch.context() as patch:  # nothing is left to do: windows are not closed once more
-        patch.setattr(fitting, "build", lambda *a: (build(*a)[0], pytest.fail))
+        patch.setattr(fit_plan, "build", lambda *a: (build(*a)[0], pytest.fail))
         ended = vi.fit(
             jax.random.clone(k), start, nn.GaussianLikelihood(), toy(), **options, checkpoint=tmp_path, **SILENT
         )

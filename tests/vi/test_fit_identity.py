@@ -10,6 +10,7 @@ import pytest
 
 from geodax import vi
 from geodax.run import fit as fitting
+from geodax.run import fit_plan
 from geodax.run.errors import CheckpointError, SamplingInterrupted
 from geodax.sgmcmc.schedules import polynomial
 
@@ -110,7 +111,7 @@ def test_facts_that_an_earlier_version_did_not_write_are_not_asked_for(tmp_path,
     with monkeypatch.context() as patch:
         facts = fitting.fit_facts
         patch.setattr(fitting, "fit_facts", lambda *a: {n: v for n, v in facts(*a).items() if n != "settings"})
-        patch.setattr(fitting, "start_facts", lambda *a: {})
+        patch.setattr(fit_plan, "start_facts", lambda *a: {})
         stopped(tmp_path)
         assert not list(tmp_path.rglob("*settings*"))
     np.testing.assert_array_equal(fit(tmp_path).network.family.location, fit(None).network.family.location)
