@@ -139,13 +139,21 @@ class AbstractLikelihood(eqx.Module):
     def __call__(self, position: Position, batch: tuple[PyTree, Any]) -> Float[Array, " B"]:
         """Compute the log density of each target, summed over its entries.
 
-        Targets have the shape of the means; lists of numbers are converted to arrays. Raises ValueError if the shapes
-        differ, or a parameter is missing or given twice.
+        Targets have the shape of the means; a list of numbers is converted to an array. Raises TypeError for a tuple or
+        list of arrays, ValueError if the shapes differ, or a parameter is missing or given twice.
         """
         x, targets = batch
         parameters = self.parameters(position, outputs_of(self.apply, position, x))
         dtype = parameters[0].dtype
-        targets = _tree.widened(targets if hasattr(targets, "shape") else jnp.asarray(targets, dtype))
+        if not hasattr(targets, "shape"):
+            parts = jax.tree.leaves(targets, is_leaf=lambda part: part is not targets)
+            if any(np.ndim(part) for part in parts):  # two targets (2, B) look like (B, 2) in a batch of two
+                raise TypeError(
+                    f"{type(self).__name__}: expected an array of targets, example first, found several parts. Give "
+                    "several targets of an example as columns: numpy.column_stack([y_1, y_2])."
+                )
+            targets = jnp.asarray(targets, dtype)
+        targets = _tree.widened(targets)
         each = self.log_density(parameters, targets.astype(dtype))
         return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
 

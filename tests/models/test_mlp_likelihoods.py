@@ -111,7 +111,7 @@ def test_censored_times_have_a_log_score(rows):
     y = np.column_stack([1.0 + counts, counts > 1])
     with pytest.raises(ValueError, match=r"a target for each of 40 examples, found an array of shape \(2, 40\)"):
         gx.nn.CustomLikelihood(log_density, apply=lambda w, x: x @ w)(
-            jnp.ones(x.shape[1]), (jnp.asarray(x), tuple(y.T))
+            jnp.ones(x.shape[1]), (jnp.asarray(x), jnp.asarray(y.T))
         )
     for law in (lambda f: stats.expon(scale=np.exp(f[..., 0])), None):
         likelihood = gx.nn.CustomLikelihood(lambda f, t: log_density(f[0], t), law, outputs_per_example=1)

@@ -17,6 +17,17 @@ def test_targets_may_be_a_list():
         likelihood(means, (None, targets[:2]))
 
 
+@pytest.mark.parametrize("batch_size", [2, 3])
+@pytest.mark.parametrize("as_parts", [tuple, list, lambda y: tuple(y.tolist()), lambda y: {"a": y[0], "b": y[1]}])
+def test_two_targets_are_columns(batch_size, as_parts, unchecked):
+    """Catches targets (2, B) that are taken for (B, 2) in a batch of two examples."""
+    likelihood = gx.nn.GaussianLikelihood(0.5, apply=lambda means, x: means)
+    means, targets = jnp.zeros((batch_size, 2), jnp.float32), np.arange(2.0 * batch_size).reshape(2, batch_size)
+    assert np.isfinite(likelihood(means, (None, targets.T))).all()
+    with pytest.raises(TypeError, match=r"found several parts.*numpy.column_stack\(\[y_1, y_2\]\)"):
+        likelihood(means, (None, as_parts(targets)))
+
+
 def test_whole_numbers_of_jax_are_a_noise_that_can_be_learned():
     """Catches a logarithm of the noise that is no parameter, for it is no floating-point number."""
     held = gx.nn.WithNoise(lambda x: x, jnp.asarray(-1))
