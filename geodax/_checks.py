@@ -25,6 +25,7 @@ from geodax._wording import argument
 
 LARGEST = 2**31 - 1
 """Largest size of an axis: indices are 32-bit integers."""
+_TIMES = ("date", "time", "duration", "period")  # names of data types begin so
 
 
 def is_series(value: Any) -> bool:
@@ -241,9 +242,19 @@ def plain(owner: str, name: str, value: Any) -> np.ndarray:
 
 
 def data_types(value: Any) -> dict[Any, Any]:
-    """Return the data types by column of a pandas DataFrame, and by None that of another array."""
-    dtypes: Any = getattr(value, "dtypes", None)
-    return dict(dtypes.items()) if hasattr(dtypes, "items") else {None: getattr(value, "dtype", None)}
+    """Return the data types by column of a table of pandas, polars or pyarrow, and by None that of another array."""
+    dtypes, schema = getattr(value, "dtypes", None), getattr(value, "schema", None)
+    for found in (dtypes, schema):  # of pandas, polars
+        if hasattr(found, "items"):
+            return dict(found.items())
+    if hasattr(schema, "types"):
+        return dict(zip(schema.names, schema.types, strict=True))
+    return {None: getattr(value, "dtype", getattr(value, "type", None))}
+
+
+def is_time(dtype: Any) -> bool:
+    """Whether a data type of NumPy, pandas, polars or pyarrow is one of dates, times or spans of time."""
+    return getattr(dtype, "kind", "") in ("m", "M") or str(dtype).lower().startswith(_TIMES)
 
 
 def numbers(owner: str, name: str, value: Any) -> np.ndarray:
@@ -255,8 +266,10 @@ def numbers(owner: str, name: str, value: Any) -> np.ndarray:
     """
     if getattr(value, "dtype", None) == np.dtype(object) or hasattr(value, "to_numpy"):  # columns of several types
         try:
-            if any(getattr(dtype, "kind", None) in ("m", "M") for dtype in data_types(value).values()):
+            if any(map(is_time, data_types(value).values())):
                 raise TypeError("dates and times are none")  # they would become counts, missing ones the smallest count
+            if hasattr(value, "isna"):  # of pandas, whose NA is no number
+                value = value.to_numpy(dtype=np.float64, na_value=np.nan)
             value = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"{owner}: {name} must be an array of real numbers: {error}.") from error
@@ -266,6 +279,32 @@ def numbers(owner: str, name: str, value: Any) -> np.ndarray:
     if x.dtype.kind not in "biuf" and x.dtype != jnp.bfloat16:
         raise TypeError(f"{owner}: {name} must be an array of real numbers, found {described(value)}.")
     return x.astype(np.float64)
+
+
+def labels(owner: str, name: str, values: Any) -> np.ndarray:
+    """Return labels of rows, such as groups, as an array; raise ValueError if some are missing."""
+    found = np.asarray(values)
+    is_missing = missing(found)
+    if is_missing.any():
+        raise ValueError(
+            f"{owner}: {int(is_missing.sum())} of {len(found)} {name} are missing, the first in row "
+            f"{int(is_missing.argmax())}; drop these rows, or replace missing values by a name."
+        )
+    return found
+
+
+def missing(values: np.ndarray) -> np.ndarray:
+    """Return for each entry, along one axis, whether it is missing: None, NaN, NaT or pandas' NA."""
+    return np.array([_is_missing(value) for value in values.ravel().tolist()], bool)
+
+
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)  # NaN, NaT
+    except TypeError:
+        return True  # pandas' NA, which has no truth value
+    except ValueError:  # of an array in place of a label
+        return False
 
 
 def tree(owner: str, name: str, value: PyTree) -> list[Any]:

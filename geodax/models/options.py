@@ -30,13 +30,13 @@ def seed_of(estimator: Any) -> int:
 
 
 def require_targets(owner: str, y: Any) -> None:
-    """Raise ValueError for missing values in pandas targets, which scikit-learn's own checks cannot handle."""
+    """Raise ValueError for missing values, which scikit-learn's own checks do not find among names, nor in pandas."""
     if hasattr(y, "isna"):
         is_missing = np.asarray(y.isna(), bool).ravel()
-    elif getattr(y, "dtype", None) == np.dtype(object):
-        is_missing = np.array([type(value).__name__ == "NAType" for value in np.ravel(y)], bool)
-    else:
+    elif y is None or hasattr(y, "toarray") or getattr(getattr(y, "dtype", None), "kind", "O") != "O":
         return
+    else:
+        is_missing = _checks.missing(np.asarray(y, dtype=object))
     if is_missing.any():
         raise ValueError(
             f"{owner}: Input y contains NaN or another missing value in {int(is_missing.sum())} of "

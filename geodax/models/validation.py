@@ -7,21 +7,28 @@ from sklearn.utils.validation import validate_data
 
 from geodax import _checks
 
+_NUMBERS = ("int", "uint", "float", "double", "decimal", "bool")  # names of data types begin so
+
 
 def validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
-    """Return X, or X and y, in double precision as ``validate_data`` does; missing cells are allowed.
+    """Return X, or X and y, in double precision as ``validate_data`` does; missing and masked cells of X are allowed.
 
-    Raises ValueError for dates and times in X or in y as numbers, as NumPy would convert them to counts, and missing
-    ones to the smallest count; and for a data frame with columns of text.
+    All rows are contiguous, so that tables of all libraries have the same sums. Raises ValueError for dates and times
+    in X or in y as numbers, as NumPy would convert them to counts, and missing ones to the smallest count; for a data
+    frame with columns of text; and for masked entries of y.
     """
+    if np.ma.is_masked(X):  # scikit-learn takes the values under the mask
+        X = X.astype(np.float64).filled(np.nan)
+    if any(map(np.ma.is_masked, y)):
+        raise ValueError(f"{type(estimator).__name__}: y has masked entries. Leave their rows out of X and y.")
     columns = _no_numbers("X", X)
     dates = [*columns.items(), *(_no_numbers("y", *y).items() if options.get("y_numeric") else ())]
-    if any(dtype.kind in "mM" for _, dtype in dates):
+    if any(_checks.is_time(dtype) for _, dtype in dates):
         raise _of_columns(estimator, *dict(dates))
     try:
-        return validate_data(estimator, X, *y, dtype=np.float64, ensure_all_finite="allow-nan", **options)
-    except ValueError as error:
-        if hasattr(X, "columns") and columns and "could not convert" in str(error):
+        return validate_data(estimator, X, *y, dtype=np.float64, order="C", ensure_all_finite="allow-nan", **options)
+    except (TypeError, ValueError) as error:
+        if hasattr(X, "columns") and columns and ("could not convert" in str(error) or "float()" in str(error)):
             raise _of_columns(estimator, *columns) from error
         raise
 
@@ -31,7 +38,7 @@ def _no_numbers(name: str, values: Any) -> dict[str, Any]:
     return {
         f"{name if column is None else repr(column)} ({dtype})": dtype
         for column, dtype in _checks.data_types(values).items()
-        if getattr(dtype, "kind", "f") not in "biuf"
+        if not (dtype is None or getattr(dtype, "kind", "") in [*"biuf"] or str(dtype).lower().startswith(_NUMBERS))
     }
 
 

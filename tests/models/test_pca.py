@@ -138,7 +138,7 @@ def test_empty_column_infinite_cell_and_unfitted(wine):
     """A column without any value, an infinite cell, and predicting before fitting."""
     empty = wine[:9, :4].copy()
     empty[:, 2] = np.nan
-    with pytest.raises(ValueError, match="column 2 has no value"):
+    with pytest.raises(ValueError, match="column 2 of X has no value"):
         BayesianPCA(1).fit(empty)
     infinite = wine[:9, :4].copy()
     infinite[0, 0] = np.inf

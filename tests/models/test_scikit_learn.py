@@ -7,6 +7,7 @@ constructor and expects it to keep them.
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -244,6 +245,78 @@ def test_dates_are_no_numbers(name, days):
             ValueError, match=f"{name}: .*(numbers, found 'day'|dates and times are none|Timestamp|Time)"
         ):
             FITS[name](pd.DataFrame({"day": days, "other": other}))
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "polars"])
+@pytest.mark.parametrize("name", [name for name in FITS if name != "HierarchicalCCA"])
+def test_dates_of_other_libraries_are_no_numbers(name, library):
+    """Catches microseconds since 1970 in place of dates in tables whose data types are not those of NumPy."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table if library == "pyarrow" else pytest.importorskip("polars").DataFrame
+    for times in (pa.array(DATES.date), pa.array(DATES), pa.array(DATES - DATES[0]), pa.array(DATES.time)):
+        with pytest.raises(ValueError, match=rf"{name}: expected numbers, found 'day' \("):
+            FITS[name](table({"day": times, "other": np.arange(20.0)}))
+    with pytest.raises(ValueError, match=rf"{name}: expected numbers, found 'town' \("):
+        FITS[name](table({"town": ["x", "y"] * 10, "other": np.arange(20.0)}))
+
+
+def test_masked_cells_are_missing():
+    """Catches the value under the mask in their place."""
+    data = np.random.default_rng(0).normal(size=(20, 3))
+    is_masked = data > 1.5
+    masked = np.ma.masked_array(np.where(is_masked, -999.0, data), mask=is_masked)
+    for model in (models.BayesianPCA(), models.UnitNetworkRegressor()):
+        args = () if isinstance(model, models.BayesianPCA) else (data[:, 0],)
+        model.prepare(masked, *args)
+        found = model.center_
+        model.prepare(np.where(is_masked, np.nan, data), *args)
+        np.testing.assert_array_equal(found, model.center_)
+    with pytest.raises(ValueError, match="UnitNetworkRegressor: y has masked entries"):
+        models.UnitNetworkRegressor().fit(data, np.ma.masked_less(data[:, 1], 0.0))
+
+
+@pytest.mark.parametrize("name", ["BayesianPCA", "UnitNetworkRegressor", "BayesianMLPRegressor"])
+def test_tables_in_any_order_of_memory_are_the_same(name):
+    """Catches sums in another order, with which chains of a table of polars part from those of the same array."""
+    data = np.random.default_rng(0).normal(size=(300, 6)) ** 3
+    found = []
+    for each in (data, np.asfortranarray(data), pd.DataFrame(np.asfortranarray(data))):
+        model = getattr(models, name)()
+        prepared = model.prepare(each, *(() if name == "BayesianPCA" else (data[:, 0],)))
+        found.append(jax.tree.leaves((prepared, model.center_, model.spread_)))
+    for other in found[1:]:
+        jax.tree.map(np.testing.assert_array_equal, found[0], other)
+
+
+def test_views_of_a_table_with_text_may_have_missing_cells():
+    """Catches pandas' NA, which is no number, where text of another column makes all cells objects."""
+    data = np.random.default_rng(0).normal(size=(20, 4))
+    data[3, 1] = np.nan
+    frame = pd.DataFrame(data, columns=[*"abcd"]).convert_dtypes().assign(town=["x", "y"] * 10)
+    model, by_name = models.HierarchicalCCA(views=([0, 1], [2, 3])), models.HierarchicalCCA(views=(["a", "b"], [*"cd"]))
+    expected, found = model.prepare(data, frame["town"])[0], by_name.prepare(frame, "town")[0]
+    jax.tree.map(np.testing.assert_array_equal, expected, found)
+    with pytest.raises(ValueError, match="view 2 must be an array of real numbers: dates and times are none"):
+        by_name.fit(frame.assign(d=DATES), "town")
+
+
+@pytest.mark.parametrize("as_list", [list, lambda y: np.array(y, dtype=object), pd.Series])
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_missing_classes_are_named(as_list, missing):
+    """Catches the error of scikit-learn about continuous values."""
+    with pytest.raises(ValueError, match=r"Input y contains .* in 5 of 20 rows, the first of them row 3"):
+        models.BayesianMLPClassifier().fit(np.zeros((20, 1)), as_list(["a", "b", "c", missing] * 5))
+
+
+def test_missing_groups_are_named():
+    groups = np.array(["a", "b", "c", None] * 5, dtype=object)
+    X = np.random.default_rng(0).normal(size=(20, 4))
+    for fit in (
+        lambda: models.BayesianMLPRegressor().fit(X, X[:, 0], groups=groups),
+        lambda: models.HierarchicalCCA(views=([0, 1], [2, 3])).fit(X, groups),
+    ):
+        with pytest.raises(ValueError, match="5 of 20 groups are missing, the first in row 3"):
+            fit()
 
 
 def test_dates_are_no_targets_but_classes():

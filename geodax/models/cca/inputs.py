@@ -118,8 +118,9 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
                 f"{_checks.described(X)} and {_checks.described(columns)}."
             )
         names = names_of(X)
-        matrix = np.asarray(X)
-        if matrix.ndim != 2 or len(columns) != 2:
+        matrix = X if hasattr(X, "columns") and hasattr(X, "to_numpy") else np.asarray(X)
+        cells: Any = getattr(matrix, "iloc", matrix)  # the columns of a data frame have separate types
+        if len(matrix.shape) != 2 or len(columns) != 2:
             raise ValueError(
                 f"{owner}: views must be a pair of lists of columns and X one matrix, found {len(columns)} lists and "
                 f"shape {matrix.shape}."
@@ -129,7 +130,7 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
         if both:
             raise ValueError(f"{owner}: column {names[both[0]]!r} cannot belong to both views.")
         parts = [
-            (_numbers(owner, matrix[:, part], f"view {v}"), tuple(names[i] for i in part))
+            (_numbers(owner, cells[:, part], f"view {v}"), tuple(names[i] for i in part))
             for v, part in enumerate(places, start=1)
         ]
     (first, names_1), (second, names_2) = parts
@@ -153,7 +154,7 @@ def is_matrix(X: Any) -> bool:
 
 
 def group_labels(owner: str, X: Any, groups: Any, num_rows: int, known: Sequence[Any] | np.ndarray = ()) -> np.ndarray:
-    """Return the group of each row; raises ValueError if there is not one label for each.
+    """Return the group of each row; raises ValueError if there is not one label for each, or some are missing.
 
     ``groups`` are the labels, or the name of a column of the data frame X; None if there is only one known label.
     """
@@ -168,7 +169,7 @@ def group_labels(owner: str, X: Any, groups: Any, num_rows: int, known: Sequence
             pipeline = in_python(" A Pipeline passes its y as the groups of a fit.")
             of_fit = f" The fit had groups such as {_checks.described(known[0])}.{pipeline}"
         raise ValueError(f"{owner}: groups must hold one label for each of the {num_rows} rows, found {found}.{of_fit}")
-    return np.asarray(groups)
+    return _checks.labels(owner, "groups", groups)
 
 
 def units_within(owner: str, views: Views, labels: np.ndarray, *, standardize: bool) -> Units:
@@ -213,7 +214,7 @@ def _numbers(owner: str, x: Any, what: str) -> Float[np.ndarray, "m n"]:
 
 def _num_axes(x: Any) -> int | None:
     try:
-        return x.ndim if hasattr(x, "ndim") else np.asarray(x).ndim
+        return len(x.shape) if hasattr(x, "shape") else np.asarray(x).ndim
     except ValueError:
         return None
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from geodax import _checks
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled
 
 _SIDES = ("users", "items")
@@ -66,12 +67,7 @@ def _as_array(X: Any) -> np.ndarray:
 
 def _as_names(side: str, column: np.ndarray) -> np.ndarray:
     """Check that a column has names of one type, none missing."""
-    is_missing = _missing(column)
-    if is_missing.any():
-        raise ValueError(
-            f"LowRankFactorization: {int(is_missing.sum())} of {len(column)} {side} are missing, the first in row "
-            f"{int(is_missing.argmax())}; drop these rows, or replace missing values by a name."
-        )
+    _checks.labels("LowRankFactorization", side, column)
     if column.dtype.kind != "O":
         return column
     examples = {_kind_of(type(name)): name for name in column.tolist()}
@@ -82,21 +78,6 @@ def _as_names(side: str, column: np.ndarray) -> np.ndarray:
             f"{second!r}; convert all to strings, or all to numbers."
         )
     return np.array(column.tolist()) if set(examples) <= {_NUMBERS, _STRINGS} else column
-
-
-def _missing(column: np.ndarray) -> np.ndarray:
-    if column.dtype.kind in "biuUS":
-        return np.zeros(len(column), bool)
-    if column.dtype.kind in "mM":
-        return np.isnat(column)
-    return np.array([_is_missing(name) for name in column.tolist()])
-
-
-def _is_missing(name: Any) -> bool:
-    try:
-        return name is None or bool(name != name)  # NaN
-    except TypeError:
-        return True  # pandas' NA, which has no truth value
 
 
 def _kind(names: np.ndarray) -> str:

@@ -48,8 +48,8 @@ def row_weights(
 
 
 def row_groups(owner: str, groups: Any, num_rows: int) -> Int[np.ndarray, " rows"]:
-    """Return the number of each row's group; raises ValueError unless each row has a label."""
-    labels = np.asarray(groups)
+    """Return the number of each row's group; raises ValueError unless each row has a label that is not missing."""
+    labels = _checks.labels(owner, "groups", groups)
     if labels.shape != (num_rows,):
         found = _checks.described(groups)
         raise ValueError(f"{owner}: groups must be {num_rows} labels, one for each row, found {found}.")

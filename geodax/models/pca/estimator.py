@@ -17,6 +17,7 @@ from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.models import pooling
+from geodax.models.missing import require_values
 from geodax.models.options import require_positive, sampled, seed_of
 from geodax.models.pca import density as ppca
 from geodax.models.pca import reduced as ppca_reduced
@@ -301,9 +302,7 @@ class BayesianPCA(
             )
         _checks.chosen("BayesianPCA", "noise", self.noise, ("isotropic", "diagonal"))
         require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale")
-        empty = np.flatnonzero(np.isnan(data).all(axis=0))
-        if len(empty):
-            raise ValueError(f"BayesianPCA: column {int(empty[0])} has no values; leave it out.")
+        require_values("BayesianPCA", data, getattr(self, "feature_names_in_", None))
 
     def _standardise_by(self, data: Float[np.ndarray, "rows n"]) -> None:
         unit = units(np.nanmax(np.abs(data), axis=0) if self.standardize else np.nanmax(np.abs(data)))
