@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -243,10 +243,10 @@ def plain(owner: str, name: str, value: Any) -> np.ndarray:
 
 def data_types(value: Any) -> dict[Any, Any]:
     """Return the data types by column of a table of pandas, polars or pyarrow, and by None that of another array."""
-    dtypes, schema = getattr(value, "dtypes", None), getattr(value, "schema", None)
-    for found in (dtypes, schema):  # of pandas, polars
-        if hasattr(found, "items"):
-            return dict(found.items())
+    schema: Any = getattr(value, "schema", None)
+    for dtypes in (getattr(value, "dtypes", None), schema):  # of pandas, polars
+        if hasattr(dtypes, "items"):
+            return dict(cast(Any, dtypes).items())
     if hasattr(schema, "types"):
         return dict(zip(schema.names, schema.types, strict=True))
     return {None: getattr(value, "dtype", getattr(value, "type", None))}

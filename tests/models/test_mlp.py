@@ -341,7 +341,7 @@ def test_rows_that_calibrate_can_be_given(line):
         again = BayesianMLPRegressor((), inference=Prior(), random_state=0)
         again.with_posterior(x, y, model.posterior_, weights, calibration=rows)
         np.testing.assert_array_equal(again.calibration_, model.calibration_)
-    for wrong in ([24], [-1], np.ones(23, bool), [0.5], "all"):
+    for wrong in ([24], [-1], np.ones(23, bool), np.arange(24) % 2, [0.5], "all"):  # ones are no Booleans
         with pytest.raises(ValueError, match="calibration must be 24 Booleans"):
             model.fit(x, y, calibration=wrong)
     with pytest.raises(ValueError, match="calibration leaves 1 of 24 rows"):

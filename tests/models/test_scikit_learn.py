@@ -308,6 +308,31 @@ def test_missing_classes_are_named(as_list, missing):
         models.BayesianMLPClassifier().fit(np.zeros((20, 1)), as_list(["a", "b", "c", missing] * 5))
 
 
+@pytest.mark.parametrize("name", ["BayesianMLPRegressor", "UnitNetworkRegressor"])
+def test_scored_targets_are_numbers(name):
+    """Catches values under a mask and counts of days, and a column of a table that the fit and the score take."""
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    is_mlp = name == "BayesianMLPRegressor"
+    options = {"widths": (), "inference": Prior()} if is_mlp else {"n_hidden": 1, **RUN}
+    model = getattr(models, name)(**options).fit(x, x[:, 0])
+    if is_mlp:
+        found = model.log_predictive(x, pd.DataFrame({"y": x[:, 0]}))
+        np.testing.assert_array_equal(found, model.log_predictive(x, x[:, 0]))
+    with pytest.raises(ValueError, match=f"{name}: y has masked entries"):
+        model.log_predictive(x, np.ma.masked_less(x[:, 0], 0.0))
+    with pytest.raises(TypeError, match="dates and times are none"):
+        model.log_predictive(x, pd.Series(DATES))
+
+
+def test_scored_labels_are_of_the_type_of_the_classes():
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    model = models.BayesianMLPClassifier((), inference=Prior()).fit(x, pd.Series(["a", "b"] * 10))
+    with pytest.raises(TypeError, match="expected labels such as 'a', found 1"):
+        model.log_predictive(x, np.ones(20, int))
+    with pytest.raises(ValueError, match="10 of 20 labels are missing, the first in row 1"):
+        model.log_predictive(x, ["a", None] * 10)
+
+
 def test_missing_groups_are_named():
     groups = np.array(["a", "b", "c", None] * 5, dtype=object)
     X = np.random.default_rng(0).normal(size=(20, 4))

@@ -162,7 +162,7 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
         blocks = list(self._draws_at(X))
         mixed = numbers_from_means(
             ((mean[None], np.sqrt(noise + extra)[None]) for mean, extra, noise in blocks),
-            targets=None if y is None else np.asarray(y, np.float64),
+            targets=None if y is None else _checks.numbers("LowRankFactorization", "y", y),
         )
         noise = np.full(len(mixed.mean), np.mean([noise for *_, noise in blocks]))
         return mixed._replace(aleatoric=noise, epistemic=mixed.variance - noise)

@@ -88,13 +88,19 @@ class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayes
 
     def log_of(self, probabilities: np.ndarray, y: Any) -> Float[np.ndarray, " rows"]:
         """As :meth:`log_predictive`, from the probabilities of :meth:`predict_proba`."""
-        labels = np.asarray(y)
+        labels = _checks.labels("BayesianMLPClassifier.log_predictive", "labels", y)
         if labels.shape != (len(probabilities),):
             raise ValueError(
                 f"BayesianMLPClassifier.log_predictive: expected one label for each of the {len(probabilities)} rows, "
                 f"found an array of shape {labels.shape}."
             )
-        numbers = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
+        try:
+            numbers = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
+        except TypeError as error:
+            raise TypeError(
+                "BayesianMLPClassifier.log_predictive: expected labels such as "
+                f"{_checks.described(self.classes_[0])}, found {_checks.described(labels.tolist()[0])}."
+            ) from error
         is_known = self.classes_[numbers] == labels
         with np.errstate(divide="ignore"):
             return np.where(is_known, np.log(probabilities[np.arange(len(numbers)), numbers]), -np.inf)

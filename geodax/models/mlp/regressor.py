@@ -64,7 +64,10 @@ class BayesianMLPRegressor(MLPRegressorOptions, PredictsNumbers, RegressorMixin,
 
     def predict_parts(self, X: Any, y: Any = None) -> NumberPredictions:
         distributions = (self._distribution(*block) for block in self._outputs(self._inputs(X)))
-        return numbers_from_distributions(distributions, targets=None if y is None else np.asarray(y, np.float64))
+        targets = None if y is None else _checks.numbers(type(self).__name__, "y", y)
+        if targets is not None and self._num_targets is None and targets.shape[1:] == (1,):  # a frame of one column
+            targets = targets[:, 0]
+        return numbers_from_distributions(distributions, targets=targets)
 
     def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
         likelihood: Any = self._fitted[0].likelihood

@@ -77,10 +77,10 @@ def held_out_rows(owner: str, rows: Any, num_rows: int) -> Bool[np.ndarray, " ro
     found, is_held_out = np.asarray(rows), np.zeros(num_rows, bool)
     is_mask = found.dtype == bool and found.shape == (num_rows,)
     are_numbers = found.ndim == 1 and found.dtype.kind in "iu" and np.all((found >= 0) & (found < num_rows))
-    if not (is_mask or are_numbers):
+    if not (is_mask or are_numbers) or (are_numbers and len(np.unique(found)) < len(found)):  # zeros and ones
         raise ValueError(
             f"{owner}: calibration must be {num_rows} Booleans, one for each row, or numbers of rows from 0 to "
-            f"{num_rows - 1}, found {_checks.described(rows)}."
+            f"{num_rows - 1}, each once, found {_checks.described(rows)}."
         )
     is_held_out[found] = True
     return is_held_out

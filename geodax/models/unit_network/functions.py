@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from geodax import _checks
 from geodax._normal import Normal
 from geodax.models.pooling import log_mean, over_draws, over_rows
 from geodax.models.unit_network.density import UnitNetworkParameters, mean_function
@@ -35,7 +36,7 @@ def log_predictive(
     y: Any, means: Float[np.ndarray, "draw rows"], noise: Float[np.ndarray, " draw"]
 ) -> Float[np.ndarray, " rows"]:
     """Compute the log density of each output, averaged over normal distributions with the draws' means and noise."""
-    targets = np.asarray(y, np.float64)
+    targets = _checks.numbers("UnitNetworkRegressor", "y", y)
     if targets.shape != means.shape[1:] or not np.isfinite(targets).all():
         raise ValueError(
             f"UnitNetworkRegressor: log_predictive expects {means.shape[1]} finite outputs, found shape "
