@@ -187,6 +187,10 @@ def test_missing_things_are_explained(tmp_path, run, capsys):
     assert "not a run folder" in capsys.readouterr().err
     other = tmp_path / "other.csv"
     other.write_text("b,c,d\n1,2,3\n4,5,7\n")
+    assert main(["predict", str(other), str(run)]) == 1
+    assert "is a file. Give the folder that `geodax fit` wrote, and a table after it." in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert main(["predict", str(run), str(other)]) == 1
     assert "--delimiter" in capsys.readouterr().err  # the fit's file had semicolons
     assert main(["predict", str(run), str(other), "--delimiter", ","]) == 1

@@ -64,8 +64,8 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
         return read_grouped(path, group=kinds[0], first=first, second=second, dialect=dialect)
     if group and group not in table.file_columns:
         raise TableError(
-            f"{path}: --group must name the column of the groups, found {group!r}. The columns are "
-            f"{', '.join(table.file_columns)}."
+            f"{path}: --group must name the column of the groups, found {group!r}"
+            f"{nearest(group, table.file_columns)}. The columns are {', '.join(table.file_columns)}."
         )
     chosen, rest = _views(path, table, group, first, second)
     matched = match_columns(table, [*chosen, *rest])

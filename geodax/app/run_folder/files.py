@@ -50,6 +50,8 @@ def read_config(run: Path, models: Collection[str]) -> dict[str, Any]:
     """Read the configuration of a run; raises RunFolderError if the folder is not a run or has an unknown format."""
     path = run / "config.json"
     if not path.is_file():
+        if run.is_file():
+            raise RunFolderError(f"{run} is a file. Give the folder that `geodax fit` wrote, and a table after it.")
         raise RunFolderError(
             f"{run} is not a run folder: it has no config.json. Make one with `geodax fit ... --out "
             f"{shlex.quote(str(run))}`."
