@@ -18,7 +18,6 @@ Sources:
     Zhang, Sun, Duvenaud and Grosse (2018), Noisy natural gradient as variational inference. ICML.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from geodax._types import Array, PRNGKey, PyTree, Schedule
 from geodax.data.parts import gradients_over_parts, one_by_one, own_examples, scattered, whole
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
 from geodax.vi.ivon import mean_and_gradient, schedule_of
-from geodax.vi.positions import NOISE, GaussianOver, same_positions
+from geodax.vi.positions import NOISE, GaussianOver, prior_variances_of, same_positions
 
 
 class NaturalState(NamedTuple):
@@ -54,6 +53,7 @@ def vogn(
     *,
     num_data: int,
     prior_variance: float = 1.0,
+    priors: Any = None,
     initial_curvature: float = 1.0,
     beta1: float = 0.9,
     beta2: float = 0.999,
@@ -70,6 +70,7 @@ def vogn(
         learning_rate: A number, or a function of the iteration; a rate of 1 is a Newton step.
         num_data: Number of examples in the whole data.
         prior_variance: Variance of the normal prior of every parameter.
+        priors: A :class:`geodax.nn.Priors` of normal distributions with mean 0, in place of ``prior_variance``.
         initial_curvature: Initial value of the average f, which has no bias correction, so that the first draws are not
             too wide.
         beta1: Decay rate of the average of gradients.
@@ -83,13 +84,21 @@ def vogn(
 
     Raises:
         TypeError: If the network already has posteriors.
-        ValueError: If a number is out of range, or parameters lie on a manifold; raised by ``init`` if its network has
-            other arrays.
+        ValueError: If a number is out of range, a prior is not normal with mean 0, or parameters lie on a manifold;
+            raised by ``init`` if its network has other arrays.
     """
     num_data = _checks.whole("vogn", "num_data", num_data)
+    for name, value in (("beta1", beta1), ("beta2", beta2)):
+        _checks.number("vogn", name, value, least=0.0, below=1.0)
+    for name, value in (("initial_curvature", initial_curvature), ("damping", damping)):
+        _checks.number("vogn", name, value, least=0.0)
     require_same = same_positions("vogn", network)
-    template = GaussianOver(network, prior_variance=prior_variance, points=points)
-    delta, rates = 1.0 / (num_data * prior_variance), schedule_of(learning_rate)
+    variances = prior_variances_of("vogn", network, points, prior_variance, priors)
+    template = GaussianOver(network, prior_variance=variances, points=points)
+    rates = schedule_of(learning_rate)
+
+    def prior_precisions() -> PyTree:
+        return jax.tree.map(lambda variance: 1.0 / (num_data * variance), template.prior_variances())
 
     def init(network: PyTree) -> NaturalState:
         require_same(network)
@@ -99,7 +108,9 @@ def vogn(
         return NaturalState(mean, first, _tree.zeros_like(mean), jnp.zeros((), jnp.int32), free, averages)
 
     def posterior(state: NaturalState) -> GaussianOver:
-        log_scale = jax.tree.map(lambda f: -0.5 * jnp.log(num_data * (f + delta)), state.curvature)
+        log_scale = jax.tree.map(
+            lambda f, delta: -0.5 * jnp.log(num_data * (f + delta)), state.curvature, prior_precisions()
+        )
         return template.fitted(state.mean, log_scale, state.points)
 
     def step(key: PRNGKey, state: NaturalState, batch: PyTree, iteration: Array) -> tuple[NaturalState, BoundInfo]:
@@ -132,8 +143,8 @@ def vogn(
             step = average / (1.0 - beta1 ** count.astype(average.dtype)) / (curvature + prior + damping)
             return position - rate.astype(step.dtype) * step, average, curvature
 
-        trees = (state.mean, state.momentum, state.curvature, first[0], square[0])
-        found = jax.tree.map(functools.partial(moved, prior=delta), *trees)
+        trees = (state.mean, state.momentum, state.curvature, first[0], square[0], prior_precisions())
+        found = jax.tree.map(moved, *trees)
         mean, momentum, curvature = jax.tree.transpose(jax.tree.structure(state.mean), None, found)
         points_moved = [
             moved(point, *averages, g, s)
