@@ -6,7 +6,8 @@ An error that names an argument makes the name by :func:`argument`; a front end 
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 LABELS = "labels must be from 0 to the number of outputs minus one"
@@ -19,17 +20,28 @@ def _in_python(name: str, value: Any) -> str:
     return name if value is UNSET else f"{name}={value!r}"
 
 
+_RENAMED: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("renamed", default=MappingProxyType({}))
 _FORM: contextvars.ContextVar[Callable[[str, Any], str]] = contextvars.ContextVar("form", default=_in_python)
 
 
 def argument(name: str, value: Any = UNSET) -> str:
     """Return the name of an argument, with its value if one is given, as in Python or in the front end's form."""
-    return _FORM.get()(name, value)
+    return _FORM.get()(_RENAMED.get().get(name, name), value)
 
 
 def in_python(text: str, otherwise: str = "") -> str:
     """Return ``text`` for callers in Python, and ``otherwise`` for those of another front end."""
     return text if _FORM.get() is _in_python else otherwise
+
+
+@contextlib.contextmanager
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """Let a part of the library that calls another put its own arguments in place of the other's in messages."""
+    token = _RENAMED.set(names)
+    try:
+        yield
+    finally:
+        _RENAMED.reset(token)
 
 
 @contextlib.contextmanager

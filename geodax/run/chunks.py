@@ -147,15 +147,17 @@ class ChainChunks(Chunks):
         )
 
     def progress(self, rate: float) -> Progress:
-        run = self.run
+        run, is_training = self.run, self.name == "train_ensemble"
+        num_warmup = 0 if is_training else run.num_warmup
         return Progress(
             iteration=run.iteration,
             num_iterations=run.num_iterations,
-            num_warmup=run.num_warmup,
+            num_warmup=num_warmup,
             acceptance_rate=run.acceptance / max(run.averaged, 1) if self.has_acceptance else None,
             num_divergences=run.divergences,
             iterations_per_second=rate,
-            seconds_left=seconds_left(run.iteration, run.num_iterations, run.num_warmup, rate),
+            seconds_left=seconds_left(run.iteration, run.num_iterations, num_warmup, rate),
+            is_training=is_training,
         )
 
     def so_far(self) -> str:

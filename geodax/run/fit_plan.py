@@ -13,6 +13,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from geodax import _checks
 from geodax._types import Array, PyTree
+from geodax._wording import argument
 from geodax.posterior import Posterior
 from geodax.run import hosts, sharding
 from geodax.run.driver import Run
@@ -26,7 +27,6 @@ from geodax.run.split import Split
 from geodax.vi.elbo import VariationalAlgorithm, elbo
 from geodax.vi.modules import draw
 
-_LARGE_RATE = "The usual cause is a learning rate that is too large (try a third of it)."
 _START = np.int32(0)
 
 
@@ -133,7 +133,7 @@ class FitPlan:
 
         if self.is_whole and not is_defined(bound, parts, batch):
             return from_the_start("bound", ", with the batch of that step", examples)
-        return f"{suspected(examples)}{_LARGE_RATE}{of_large_numbers(examples)}"
+        return f"{suspected(examples)}{_large_rate()}{of_large_numbers(examples)}"
 
     def warn_if_examples_mix(self) -> None:
         """Warn if the likelihood of an example depends on the others of its batch."""
@@ -151,9 +151,13 @@ class FitPlan:
         if last < first - 10.0 * abs(first):  # a draw of the start alone is noisy
             _checks.warn(
                 f"vi.fit: the fit diverged: the mean log likelihood of an example is {last:.3g} at the end, and was "
-                f"{first:.3g} at the start. {_LARGE_RATE}"
+                f"{first:.3g} at the start. {_large_rate()}"
             )
 
     def _drawn_from(self) -> PyTree:
         """The network of the algorithm's first state, whose draws are those of the fit at its start."""
         return self.algorithm.network(self.algorithm.init(self.network))
+
+
+def _large_rate() -> str:
+    return f"The usual cause is a {argument('learning rate')} that is too large (try a third of it)."

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from geodax._wording import named_by
+from geodax.app.commands.entry import as_option
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
 from geodax.models.mlp import INFERENCES, MeanField, VariationalInference
 
@@ -59,6 +61,17 @@ def test_a_curved_function_of_few_rows_is_learned(kind):
     y = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + 0.1 * generator.standard_normal(350)
     model = BayesianMLPRegressor(inference=kind, num_chains=1, num_samples=50, random_state=0).fit(x[:150], y[:150])
     assert np.sqrt(np.mean((model.predict(x[150:]) - y[150:]) ** 2)) < 0.5 * y.std()
+
+
+def test_a_fit_that_diverges_names_the_option_of_the_estimator(line):
+    """Its learning rate is ``step_size``, on the command line ``--step-size``."""
+    model = BayesianMLPRegressor(
+        (4,), inference="ivon", step_size=10.0, num_chains=1, num_samples=2, num_warmup=100, random_state=0
+    )
+    with pytest.warns(UserWarning, match=r"the fit diverged: .* is a step_size that is too large"):
+        model.fit(*line)
+    with named_by(as_option), pytest.warns(UserWarning, match=r"is a --step-size that is too large"):
+        model.fit(*line)
 
 
 @pytest.mark.parametrize("kind", ["noisy-kfac", "whvi"])

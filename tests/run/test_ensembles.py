@@ -47,6 +47,14 @@ def draw(key, **options):
     return gx.swag(jax.random.clone(key), POSTERIOR, position, **options)
 
 
+def test_progress_says_that_networks_are_trained(key):
+    """Training was reported as warm-up, and its last step as sampling."""
+    reports = []
+    train(key, progress=reports.append)
+    assert {(report.phase, report.num_warmup) for report in reports} == {("training", 0)}
+    assert str(reports[-1]).startswith("training 30/30, ")
+
+
 def test_members_follow_the_optimizer_on_the_mean_potential(key):
     """Catches a gradient of the sum in place of the mean, a missing or additional step, and equal starts."""
     starts = {"b": jnp.arange(3.0), "w": jnp.ones((3, 3)) * jnp.arange(3.0)[:, None]}

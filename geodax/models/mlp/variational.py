@@ -31,7 +31,7 @@ import numpy as np
 
 from geodax import _checks, nn
 from geodax._types import Position, PRNGKey, Scalar, Schedule
-from geodax._wording import argument
+from geodax._wording import argument, renamed
 from geodax.models.mlp.inference import (
     INFERENCES,
     AbstractInference,
@@ -132,18 +132,19 @@ class VariationalInference(AbstractInference):
         for number in range(self.num_chains):
             key_start, key_fit = jax.random.split(jax.random.fold_in(key_fits, number))
             start: Any = begin(key_start)
-            found = fit(
-                key_fit,
-                start,
-                likelihood,
-                data,
-                num_steps=self.num_warmup,
-                batch_size=batch_size if batch_size < num_data else None,
-                **self.method(problem, start, likelihood, num_data),
-                checkpoint=None if folder is None else folder / "checkpoint" / f"fit-{number}",
-                devices=all_devices,
-                progress=how["progress"],
-            )
+            with renamed({"learning rate": "step_size"}):
+                found = fit(
+                    key_fit,
+                    start,
+                    likelihood,
+                    data,
+                    num_steps=self.num_warmup,
+                    batch_size=batch_size if batch_size < num_data else None,
+                    **self.method(problem, start, likelihood, num_data),
+                    checkpoint=None if folder is None else folder / "checkpoint" / f"fit-{number}",
+                    devices=all_devices,
+                    progress=how["progress"],
+                )
             fits.append(found.network)
         _warn_if_all_is_noise(fits)
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fits)
