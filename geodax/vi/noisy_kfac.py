@@ -77,7 +77,8 @@ class _Rotated(AbstractStandIn):
 
     def __call__(self, x: Any, *, key: Any = None) -> Any:
         inputs = extended(self.layer, jnp.reshape(x, -1)) * self.columns @ self.right
-        y = _recorded(self.left @ (self.matrix @ inputs) + self.slots[1], self.slots[0], inputs)
+        before, after = self.slots
+        y = _recorded(self.left @ (self.matrix @ inputs) + after, before, inputs.astype(before.dtype))
         return y.reshape(output_zeros(self.layer).shape).astype(jnp.result_type(x, self.layer.weight))
 
 

@@ -207,6 +207,21 @@ def test_fits_resume_and_posteriors_agree_with_their_draws(name, classes, tmp_pa
         assert (np.abs(drawn.mean(axis=0) - mean) < 5.5 * drawn.std(axis=0) / np.sqrt(4000)).all()
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_networks_of_single_precision_take_data_of_double_precision(name, classes, key):
+    """Noisy K-FAC had second moments of double precision, which was an error of a branch."""
+    network, likelihood = nn.MLP(4, 3, widths=(5,), key=key), nn.CategoricalLikelihood()
+    algorithm = METHODS[name](network, likelihood, 0.05, num_data=90)
+    step, start, found = jax.jit(algorithm.step), algorithm.init(network), []
+    with jax.numpy_dtype_promotion("standard"):
+        for dtype in (jnp.float32, jnp.float64):
+            state, _ = step(jax.random.key(4), start, (classes[0].astype(dtype), classes[1]), jnp.asarray(0))
+            assert {leaf.dtype for leaf in jax.tree.leaves(state)} == {leaf.dtype for leaf in jax.tree.leaves(start)}
+            found.append(jax.tree.leaves(algorithm.network(state).mean))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
 def test_wrong_arguments_are_named(classes):
     network, likelihood = Mixed(jax.random.key(0)), nn.CategoricalLikelihood()
     for make in METHODS.values():
