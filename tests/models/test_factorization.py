@@ -426,6 +426,14 @@ def test_columns_of_a_frame_are_those_of_the_fit(numbered):
     np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
 
 
+def test_ratings_may_be_a_column_of_a_frame(ratings):
+    pairs, _, observed, _ = ratings
+    expected = LowRankFactorization(R).prepare(pairs, observed)[1]
+    found = LowRankFactorization(R).prepare(pairs, pd.DataFrame({"rating": observed}))[1]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.thorough
 def test_times_are_names_whatever_their_units():
     days = pd.date_range("2020-01-01", periods=12, unit="s")

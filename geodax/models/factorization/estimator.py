@@ -113,6 +113,7 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
             The model's form, and indices of users and items with standardised ratings.
         """
         pairs, names, ratings = as_pairs(X), names_of_columns(X), _checks.numbers("LowRankFactorization", "y", y)
+        ratings = ratings[:, 0] if ratings.shape[1:] == (1,) else ratings  # a frame of one column
         if ratings.shape != (len(pairs[0]),) or not np.isfinite(ratings).all():
             raise ValueError(
                 f"LowRankFactorization: expected {len(pairs[0])} finite ratings, one for each pair, found an array of "
