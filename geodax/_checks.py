@@ -295,6 +295,8 @@ def labels(owner: str, name: str, values: Any) -> np.ndarray:
 
 def missing(values: np.ndarray) -> np.ndarray:
     """Return for each entry, along one axis, whether it is missing: None, NaN, NaT or pandas' NA."""
+    if values.dtype.kind in "biuUS":  # of many millions
+        return np.zeros(values.size, bool)
     return np.array([_is_missing(value) for value in values.ravel().tolist()], bool)
 
 

@@ -234,13 +234,13 @@ def _program(
     return reused(key, lambda: interruptible(lowered.compile, compiler_options=options), kept=_kept, most=_NUM_KEPT)
 
 
-def _constant_bytes(program: ClosedJaxpr) -> int:
+def _constant_bytes(program: ClosedJaxpr | Jaxpr) -> int:
     """Size of the arrays that a program and its inner programs hold."""
-    own = sum(getattr(constant, "nbytes", 0) for constant in program.consts)
+    own = sum(getattr(constant, "nbytes", 0) for constant in getattr(program, "consts", ()))
     return own + sum(_constant_bytes(inner) for equation in program.eqns for inner in _inner(equation))
 
 
-def _cost(program: ClosedJaxpr) -> tuple[int, int]:
+def _cost(program: ClosedJaxpr | Jaxpr) -> tuple[int, int]:
     """Evaluations of exp, log, ... in one pass, and bytes read and written, about as XLA's analysis counts them.
 
     That takes a tenth of the time of a compilation, since it converts the program first.
@@ -259,6 +259,6 @@ def _cost(program: ClosedJaxpr) -> tuple[int, int]:
     return functions, num_bytes
 
 
-def _inner(equation: Any) -> list[ClosedJaxpr]:
+def _inner(equation: Any) -> list[ClosedJaxpr | Jaxpr]:
     found = jax.tree.leaves(equation.params, is_leaf=lambda x: isinstance(x, _PROGRAMS))
-    return [ClosedJaxpr(x, ()) if isinstance(x, Jaxpr) else x for x in found if isinstance(x, _PROGRAMS)]
+    return [x for x in found if isinstance(x, _PROGRAMS)]
