@@ -251,11 +251,11 @@ def _cost(program: ClosedJaxpr | Jaxpr) -> tuple[int, int]:
         for more, more_bytes in map(_cost, inner):
             functions, num_bytes = functions + more, num_bytes + more_bytes
         if not inner:
-            name, out = equation.primitive.name, [variable.aval for variable in equation.outvars]
-            arrays = [x for x in (*(v.aval for v in equation.invars), *out) if hasattr(x, "shape")]
+            name, values = equation.primitive.name, [v.aval for v in (*equation.outvars, *equation.invars)]
+            arrays: list[Any] = [value for value in values if hasattr(value, "shape")]
             size = sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
             num_bytes += size * (_PER_RANDOM_NUMBER if name == "random_bits" else 1)
-            functions += math.prod(out[0].shape) if name in _FUNCTIONS else 0
+            functions += math.prod(arrays[0].shape) if name in _FUNCTIONS else 0
     return functions, num_bytes
 
 
