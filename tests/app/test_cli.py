@@ -232,6 +232,7 @@ def test_an_interruption_while_the_command_line_is_loaded_has_no_traceback():
     assert (ended.returncode, ended.stderr) == (130, "Interrupted.\n")
 
 
+@pytest.mark.thorough
 def test_a_command_that_has_computed_ends_as_a_process_does(tmp_path):
     """It leaves without taking its modules apart: catches functions of `atexit` not called, and output that is lost."""
     (tmp_path / "data.csv").write_text("a,b,c\n" + "".join(f"{i},{i * i % 7},{i % 3}\n" for i in range(20)))

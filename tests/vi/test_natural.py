@@ -207,6 +207,7 @@ def test_fits_resume_and_posteriors_agree_with_their_draws(name, classes, tmp_pa
         assert (np.abs(drawn.mean(axis=0) - mean) < 5.5 * drawn.std(axis=0) / np.sqrt(4000)).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", METHODS)
 def test_networks_of_single_precision_take_data_of_double_precision(name, classes, key):
     """Noisy K-FAC had second moments of double precision, which was an error of a branch."""
