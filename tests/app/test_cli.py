@@ -260,7 +260,7 @@ def test_interrupted_fit_resumes_to_the_same_draws(table, run, tmp_path):
     """SIGTERM in the middle: exit code 130, a checkpoint; `resume` ends with the draws of an uninterrupted run."""
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "geodax"]
-    long = ["--num-warmup", "60", "--num-samples", "20000", "--num-chains", "2", "--no-progress"]
+    long = ["--num-warmup", "60", "--num-samples", "200000", "--num-chains", "2", "--no-progress"]
     process = subprocess.Popen(
         [*command, "fit", "pca", str(table), "--out", str(folder), "--seed", "1", *long, *_WRITTEN],
         stderr=subprocess.PIPE,
