@@ -258,6 +258,7 @@ _UNUSED: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "sampler": {"inference": _OTHERS},
     "spread_prior_scale": {"pooling": ("separate", "complete")},
     "step_size": {"inference": ("ensemble",)},
+    "target_acceptance_rate": {"sampler": ("sghmc",)},
     "thinning": {"inference": _OTHERS},
     "weight_scale": {"weights": ("unit",)},
 }

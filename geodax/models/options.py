@@ -94,9 +94,8 @@ def sampled(
     thinning: int = 1,
 ) -> Any:
     """Sample a posterior by NUTS in double precision, with the options of an estimator."""
-    rate = getattr(estimator, "target_acceptance_rate", 0.8)
     with jax.enable_x64(True):
-        algorithm = nuts(logdensity_fn, manifold=manifold, target_acceptance_rate=rate)
+        algorithm = nuts(logdensity_fn, manifold=manifold, target_acceptance_rate=estimator.target_acceptance_rate)
         key, options = jax.random.key(seed), run_options(estimator)
         return sample(key, algorithm, start, keep=keep, thinning=thinning, **options)
 

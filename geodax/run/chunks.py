@@ -157,7 +157,7 @@ class ChainChunks(Chunks):
             num_divergences=run.divergences,
             iterations_per_second=rate,
             seconds_left=seconds_left(run.iteration, run.num_iterations, num_warmup, rate),
-            is_training=is_training,
+            task="training" if is_training else "sampling",
         )
 
     def so_far(self) -> str:

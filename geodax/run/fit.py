@@ -169,17 +169,21 @@ def fit(
     plan = FitPlan(algorithm, network, log_likelihood, feed, held_out, keys, mesh, split, num_steps, window)
     if plan.is_whole:
         plan.warn_if_examples_mix()
-    state = algorithm.init(network)
-    run = Run(plan.first_carry(network, state), num_steps)
+    run = Run(plan.first_carry(network, plan.state), num_steps)
     if split is not None:
         run.carry = plan.placed(run.carry)
     folder, identity = None if checkpoint is None else Path(checkpoint), {}
     if folder is not None:
-        held_names = repr(sorted((held or {}).items()))
-        counts = {"num_samples": num_samples, "kl_warmup": kl_warmup, "held": held_names, "window": window}
-        counts = {"num_steps": num_steps, **feed.identity, **counts}
+        counts = {
+            "num_steps": num_steps,
+            **feed.identity,
+            "num_samples": num_samples,
+            "kl_warmup": kl_warmup,
+            "held": repr(sorted((held or {}).items())),
+            "window": window,
+        }
         rate = learning_rate if is_ascent else None
-        identity = fit_facts(key, network, (feed.examples, held_out), state, rate, counts)
+        identity = fit_facts(key, network, (feed.examples, held_out), plan.state, rate, counts)
         warn_unless_repeatable(data, "vi.fit")
     checkpoints = Checkpoints(folder, identity, checkpoint_seconds, is_split=split is not None)
 
@@ -193,11 +197,13 @@ def fit(
         report = stack.enter_context(reporting(progress))
         signals = stack.enter_context(stop_signals())
         run.carry = plan.placed(run.carry)
-        program = plan.program(run.carry)
+        first = plan.load(0, 1)
+        program = plan.program(run.carry, first)
         if folder is not None:
-            beginning = plan.beginning(program, log_prior if is_ascent else None)
+            beginning = plan.beginning(program, first, log_prior if is_ascent else None)
             hosts.first_does(lambda: require_same_start(found, beginning, folder), "resume from its checkpoint")
             checkpoints.identity |= beginning
+        del first  # memory
         if run.iteration < num_steps and not is_exhausted(run.carry, run.iteration, window, patience):
             chunks = plan.chunks(run, program, patience, fit_at)
             drive(run, chunks, checkpoints, report=report, signals=signals, mesh=mesh)

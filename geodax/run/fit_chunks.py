@@ -272,7 +272,7 @@ class StepChunks(Chunks):
 
     def progress(self, rate: float) -> Progress:
         done, num_steps = self.run.iteration, self.run.num_iterations
-        return Progress(done, num_steps, 0, None, 0, rate, (num_steps - done) / rate, is_fit=True)
+        return Progress(done, num_steps, 0, None, 0, rate, (num_steps - done) / rate, task="fitting")
 
     def saved(self) -> None:
         self._put_back, self._kept_at = _copy_of(self.run.carry), self.run.iteration

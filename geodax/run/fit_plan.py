@@ -62,6 +62,11 @@ class FitPlan:
         return self.split is None and not hosts.is_several()
 
     @functools.cached_property
+    def state(self) -> Any:
+        """The first state of the algorithm."""
+        return self.algorithm.init(self.network)
+
+    @functools.cached_property
     def load(self) -> Callable[[int, int], PyTree]:
         """From the first step of a chunk and the one after its last to its data."""
         return loader_of(self.feed, self.mesh)
@@ -89,18 +94,18 @@ class FitPlan:
         """The carry on the devices of the fit."""
         return sharding.put_everywhere(carry, self.mesh) if self.split is None else self.split.placed(carry)
 
-    def program(self, carry: Carry) -> Callable[..., Carry]:
-        """Compile the steps."""
-        shaped = carry, self._inputs[0], self.load(0, 1), _START, _START
+    def program(self, carry: Carry, first: PyTree) -> Callable[..., Carry]:
+        """Compile the steps, for data such as those of the first one."""
+        shaped = carry, self._inputs[0], first, _START, _START
         return compiled(self._units[0], *shaped, donate_argnums=(0,))
 
-    def beginning(self, program: Callable[..., Carry], log_prior: Any) -> dict[str, Any]:
+    def beginning(self, program: Callable[..., Carry], first: PyTree, log_prior: Any) -> dict[str, Any]:
         """Facts about the first step, for checkpoints."""
 
         def first_step(start: PyTree) -> tuple[Any, Carry]:
             state = self.algorithm.init(start)
             carry = self.placed(self.first_carry(start, state))
-            return state, program(carry, self._inputs[0], self.load(0, 1), _START, np.int32(1))
+            return state, program(carry, self._inputs[0], first, _START, np.int32(1))
 
         return start_facts(self.network, self.feed.examples, self.algorithm.network, first_step, log_prior)
 
@@ -155,8 +160,8 @@ class FitPlan:
             )
 
     def _drawn_from(self) -> PyTree:
-        """The network of the algorithm's first state, whose draws are those of the fit at its start."""
-        return self.algorithm.network(self.algorithm.init(self.network))
+        """The network of the first state, whose draws are those of the fit at its start."""
+        return self.algorithm.network(self.state)
 
 
 def _large_rate() -> str:

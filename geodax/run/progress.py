@@ -25,8 +25,8 @@ class Progress(NamedTuple):
         num_divergences: Number of divergent transitions after warm-up, over all chains.
         iterations_per_second: Rate of about the last ten seconds; an iteration of all chains counts once.
         seconds_left: Estimate from that rate; NaN in the first tenth of warm-up, before the step size is known.
-        is_fit: Whether the iterations are steps of a fit (:func:`geodax.vi.fit`), not of a sampler.
-        is_training: Whether they are steps of an ensemble's training (:func:`geodax.train_ensemble`).
+        task: What the iterations are steps of: ``"sampling"``, ``"fitting"`` (:func:`geodax.vi.fit`) or ``"training"``
+            (:func:`geodax.train_ensemble`).
     """
 
     iteration: int
@@ -36,17 +36,12 @@ class Progress(NamedTuple):
     num_divergences: int
     iterations_per_second: float
     seconds_left: float
-    is_fit: bool = False
-    is_training: bool = False
+    task: str = "sampling"
 
     @property
     def phase(self) -> str:
         """What is being done, ``"warm-up"``, ``"sampling"``, ``"fitting"`` or ``"training"``."""
-        if self.is_fit:
-            return "fitting"
-        if self.is_training:
-            return "training"
-        return "warm-up" if self.iteration <= self.num_warmup and self.num_warmup else "sampling"
+        return "warm-up" if self.iteration <= self.num_warmup and self.num_warmup else self.task
 
     def __str__(self) -> str:
         facts = [

@@ -346,7 +346,7 @@ def test_coordinates_are_those_of_the_parameters(factorization):
     position = start(jax.random.key(0))
     theta = {name: np.asarray(x) for name, x in density.parameters(position, form).items()}
     for name, x in density.coordinates(theta, form).items():
-        np.testing.assert_allclose(x, position[name], atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(x, position[name], rtol=1e-10, atol=1e-13, err_msg=name)
     matrix = (theta["left"] * theta.get("scales", np.ones(R))) @ theta["right"].T
     cells = theta["intercept"] + theta["user_offset"][:, None] + theta["item_offset"] + matrix
     np.testing.assert_allclose(cells.mean(), form.factors["intercept"] * position["intercept"], atol=1e-12)

@@ -220,7 +220,7 @@ def test_networks_of_single_precision_take_data_of_double_precision(name, classe
             assert {leaf.dtype for leaf in jax.tree.leaves(state)} == {leaf.dtype for leaf in jax.tree.leaves(start)}
             found.append(jax.tree.leaves(algorithm.network(state).mean))
     for a, b in zip(*found, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_wrong_arguments_are_named(classes):

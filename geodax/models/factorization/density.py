@@ -12,10 +12,15 @@ so components that the ratings do not need vanish. The *bottleneck* :math:`W = A
 variance :math:`\tau / \sqrt r` in both factors, and the same :math:`\tau`. The offsets are normal with standard
 deviation :math:`\beta`, the mean with standard deviation 1, the noise is log-normal around 0.6.
 
-The sampler works in coordinates: what the ratings determine, the mean of all cells and the deviations from it of the
-means of each row and column, in place of :math:`\mu`, a and b, whose sums with each other and with the means of W alone
-are determined; divided by fixed factors, chosen so that all have similar curvature and one step size suits all. The
-recorded values are the parameters themselves.
+The sampler works in coordinates that the ratings determine, where :math:`\mu`, a, b and W can nearly take each other's
+place: with bars for means over users or items,
+
+.. math::
+    a'_u = a_u + \bar W_u, \qquad b'_i = b_i + \bar W_i, \qquad
+    \mu' = \mu - \bar W + \overline{a'} + \overline{b'},
+
+of which :math:`\mu'` is the mean of all cells. They are divided by fixed factors, chosen so that all have similar
+curvature and one step size suits all. The recorded values are the parameters themselves.
 """
 
 import math

@@ -25,6 +25,7 @@ class FactorizationOptions:
         num_samples: Number of draws kept per chain.
         thinning: Iterations between draws.
         num_chains: Number of chains, run in parallel.
+        target_acceptance_rate: Target of the step-size adaptation of "nuts".
     """
 
     rank: int = 10
@@ -42,3 +43,4 @@ class FactorizationOptions:
     num_samples: int = 100
     thinning: int = 20
     num_chains: int = 4
+    target_acceptance_rate: float = 0.8
