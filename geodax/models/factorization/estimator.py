@@ -133,6 +133,8 @@ class LowRankFactorization(RunArguments, FactorizationOptions, PredictsNumbers, 
         require_count(self, "rank", smaller, why)
         _checks.chosen("LowRankFactorization", "factorization", self.factorization, tuple(density.FACTORIZATIONS))
         require_positive(self, "interaction_scale", "offset_scale")
+        target = self.target_acceptance_rate
+        _checks.number("LowRankFactorization", "target_acceptance_rate", target, above=0.0, below=1.0)
         self._settings().check_numbers()
         _checks.chosen("LowRankFactorization", "sampler", self.sampler, SAMPLERS)
         if self.sampler == "nuts" and (self.temperature != 1.0 or self.step_size is not None):
