@@ -55,6 +55,11 @@ def total(scalars: Sequence[Scalar]) -> Scalar:
     return functools.reduce(jnp.add, [scalar.astype(dtype) for scalar in scalars])
 
 
+def squared(x: Array) -> Array:
+    """Squared moduli."""
+    return (x * jnp.conj(x)).real
+
+
 def _real_dot(x: Array, y: Array) -> Scalar:
     if jnp.iscomplexobj(x):
         return jnp.sum(x.real * y.real + x.imag * y.imag)

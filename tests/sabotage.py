@@ -123,13 +123,25 @@ def complex_entries_counted_once(patch):
 
 
 def both_parts_in_one_scale(patch):
-    patch.setattr(manifolds.Euclidean, "scale_from_variance", lambda self, x, v: jax.tree.map(jnp.sqrt, v))
+    patch.setattr(
+        manifolds.Euclidean,
+        "degrees_of_freedom",
+        lambda self, x: jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.real.dtype), x),
+    )
 
 
 def freedom_of_real_frames(patch):
-    patch.setattr(
-        stiefel.Stiefel, "scale_from_variance", lambda self, x, v: jnp.sqrt(jnp.sum(v) / self.dim(jnp.zeros_like(v)))
-    )
+    original = stiefel.Stiefel.degrees_of_freedom
+    patch.setattr(stiefel.Stiefel, "degrees_of_freedom", lambda self, x: original(self, jnp.zeros_like(x.real)))
+
+
+def scales_of_pairs_as_of_columns(patch):
+    def times(x, u, scale):
+        row = jnp.diagonal(scale, axis1=-2, axis2=-1)[..., None, :] if scale.ndim else scale
+        return row * u
+
+    patch.setattr(flows, "times", times)
+    patch.setattr(stiefel, "times", times)
 
 
 def loosest_bound_of_a_product(patch):
@@ -383,14 +395,13 @@ def center_of_the_chains_forgotten(patch):
     patch.setattr(joint_warmup, "_climb", climb)
 
 
-def deviations_before_the_mean_moves(patch):
-    original = warmup._accumulate
+def anchor_that_moves(patch):
+    original = warmup.add_draws
 
-    def accumulate(variance, position, gradient):
-        squares = jax.tree.map(lambda s, x, m: s + warmup.squared(x - m), variance.squares, position, variance.mean)
-        return original(variance, position, gradient)._replace(squares=squares)
+    def add_draws(window, manifold, positions, gradients):
+        return original(window._replace(anchor=jax.tree.map(lambda x: x[0], positions)), manifold, positions, gradients)
 
-    patch.setattr(test_warmup, "_accumulate", accumulate)
+    patch.setattr(test_warmup, "add_draws", add_draws)
 
 
 def first_copy_always_reflected(patch):
@@ -415,11 +426,11 @@ def memories_of_natural_steps_exchanged(patch):
 
 
 def scales_of_one_chain(patch):
-    original = joint_warmup.accumulate_chains
+    original = warmup.add_draws
     patch.setattr(
-        joint_warmup,
-        "accumulate_chains",
-        lambda variance, *draws: original(variance, *jax.tree.map(lambda x: x[:1], draws)),
+        test_warmup,
+        "add_draws",
+        lambda window, manifold, *draws: original(window, manifold, *jax.tree.map(lambda x: x[:1], draws)),
     )
 
 
@@ -854,7 +865,7 @@ ROWS = [
         test_kernels.check_reflection_keeps_the_kinetic_energy,
     ),
     Row("center of the chains forgotten", center_of_the_chains_forgotten, test_joint_warmup.check_length_on_a_normal),
-    Row("deviations before the mean moves", deviations_before_the_mean_moves, test_warmup.check_sums_of_a_window),
+    Row("anchor that moves", anchor_that_moves, test_warmup.check_moments_of_a_window),
     Row(
         "first copy always reflected",
         first_copy_always_reflected,
@@ -862,7 +873,7 @@ ROWS = [
     ),
     Row("prior upside down in natural steps", prior_variance_upside_down_in_natural_steps, natural_steps),
     Row("memories of natural steps exchanged", memories_of_natural_steps_exchanged, natural_steps),
-    Row("scales of one chain", scales_of_one_chain, test_joint_warmup.check_pooled_scales),
+    Row("scales of one chain", scales_of_one_chain, test_warmup.check_moments_of_a_window),
     Row(
         "correlations of draws alone",
         correlations_of_draws_alone,
@@ -885,12 +896,12 @@ ROWS = [
     Row(
         "both parts in one scale",
         both_parts_in_one_scale,
-        of_case(test_manifolds.check_scales_of_a_momentum, "product-complex"),
+        of_case(test_manifolds.check_squares_of_a_momentum, "product-complex"),
     ),
     Row(
         "freedom of real frames",
         freedom_of_real_frames,
-        of_case(test_manifolds.check_scales_of_a_momentum, "product-complex"),
+        of_case(test_manifolds.check_squares_of_a_momentum, "product-complex"),
     ),
     Row("loosest bound of a product", loosest_bound_of_a_product, lambda key: test_manifolds.check_strictest_part("b")),
     Row("QR without signs: moments", qr_without_signs, haar((3, 2))),

@@ -13,6 +13,12 @@ Cayley transforms :math:`(I - tW/2)^{-1}(I + tW/2)` and :math:`(I + tA/2)^{-1}(I
 preserving; Cayley agrees with the geodesic to second order in ``t``. The literal scheme (see
 :mod:`geodax.geometry.stiefel`) moves like the canonical metric.
 
+In the canonical metric ``t`` may be a matrix of scales. Then position and momentum turn by the momentum map :math:`v
+x^T - x v^T` of :math:`v = \mathrm{scaled}(x, r, t)`, so that the components of the momentum along the moving frame
+stay what they are. On the group of rotations this is a translation with a constant velocity, which preserves volume
+and the kinetic energy, and which the opposite momentum reverses. With equal scales it is the flow above. Unequal scales
+belong to a metric whose geodesics have no closed form; the missing Coriolis force makes the flow not symplectic.
+
 :class:`Polar` moves by the polar retraction of the embedded metric with half the products of the Cayley transform. It
 preserves neither volume nor energy exactly and is meant for stochastic gradients, whose steps have errors of that order
 anyway.
@@ -40,6 +46,8 @@ from geodax.geometry.linalg import (
 )
 
 Matrices = Inexact[Array, "*batch n p"]
+Scales = Float[Array, "*batch p p"]
+Times = Inexact[Array, "*scales"]
 _LEAST_HALF = 64  # columns from which three products of halves are faster than one
 _LARGEST_PAIRED = 32  # columns up to which one larger product is faster than three
 
@@ -53,6 +61,7 @@ class AbstractFlow(eqx.Module):
         is_symplectic: Whether the map is symplectic (energy errors stay bounded).
         order: The error of one step is ``O(t**(order + 1))``; infinite for exact flows.
         keeps_tangent: Whether the returned momentum is tangent. Otherwise its projection is the momentum.
+        takes_scales: Whether ``t`` may be a matrix of scales.
     """
 
     is_reversible: eqx.AbstractClassVar[bool]
@@ -60,9 +69,10 @@ class AbstractFlow(eqx.Module):
     is_symplectic: eqx.AbstractClassVar[bool]
     order: eqx.AbstractClassVar[float]
     keeps_tangent: ClassVar[bool] = True
+    takes_scales: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def __call__(self, x: Matrices, r: Matrices, t: Inexact[Array, ""], *, metric: str) -> tuple[Matrices, Matrices]:
+    def __call__(self, x: Matrices, r: Matrices, t: Times, *, metric: str) -> tuple[Matrices, Matrices]:
         """Move position and momentum, the ambient representative of a covector at ``x``, over the time ``t``.
 
         Metrics are ``"canonical"``, ``"embedded"`` or ``"literal"``, which moves like the canonical one.
@@ -76,8 +86,9 @@ class Cayley(AbstractFlow):
     is_volume_preserving: ClassVar[bool] = True
     is_symplectic: ClassVar[bool] = True
     order: ClassVar[float] = 2.0
+    takes_scales: ClassVar[bool] = True
 
-    def __call__(self, x: Matrices, r: Matrices, t: Inexact[Array, ""], *, metric: str) -> tuple[Matrices, Matrices]:
+    def __call__(self, x: Matrices, r: Matrices, t: Times, *, metric: str) -> tuple[Matrices, Matrices]:
         n, p = x.shape[-2:]
         moved = _cayley_dense(x, r, t) if n <= 2 * p else _cayley_low_rank(x, r, t)
         if metric == "embedded":
@@ -93,12 +104,13 @@ class Geodesic(AbstractFlow):
     is_volume_preserving: ClassVar[bool] = True
     is_symplectic: ClassVar[bool] = True
     order: ClassVar[float] = float("inf")
+    takes_scales: ClassVar[bool] = True
 
-    def __call__(self, x: Matrices, r: Matrices, t: Inexact[Array, ""], *, metric: str) -> tuple[Matrices, Matrices]:
+    def __call__(self, x: Matrices, r: Matrices, t: Times, *, metric: str) -> tuple[Matrices, Matrices]:
         n, p = x.shape[-2:]
         a = skew(adjoint(x) @ r)
         if n <= 2 * p:
-            left = expm_skew(t * (r @ adjoint(x) - x @ adjoint(r)))
+            left = expm_skew(_momentum_map(x, times(x, r, t)))
             moved = (left @ x, left @ r)
         else:
             moved = _geodesic_low_rank(x, r, a, t)
@@ -138,7 +150,7 @@ class Polar(AbstractFlow):
     order: ClassVar[float] = 2.0
     keeps_tangent: ClassVar[bool] = False
 
-    def __call__(self, x: Matrices, r: Matrices, t: Inexact[Array, ""], *, metric: str) -> tuple[Matrices, Matrices]:
+    def __call__(self, x: Matrices, r: Matrices, t: Times, *, metric: str) -> tuple[Matrices, Matrices]:
         if metric != "embedded":
             raise ValueError(f'the polar flow requires the metric "embedded", found {metric!r}.')
         ambient = x + t * r
@@ -152,9 +164,25 @@ class Polar(AbstractFlow):
         return ambient + normal, r + turned
 
 
+def times(x: Matrices, u: Matrices, scale: Times) -> Matrices:
+    """Multiply an ambient matrix at ``x`` by one number, or its components by a matrix of scales."""
+    if scale.ndim == 0:
+        return scale * u
+    m, columns = adjoint(x) @ u, _diagonal_row(scale)
+    return x @ (scale * m - m * columns) + u * columns
+
+
+def _diagonal_row(scale: Array) -> Array:
+    return jnp.diagonal(scale, axis1=-2, axis2=-1)[..., None, :]
+
+
+def _momentum_map(x: Array, v: Array) -> Array:
+    outer = v @ adjoint(x)
+    return outer - adjoint(outer)
+
+
 def _cayley_dense(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
-    outer = (0.5 * t) * (r @ adjoint(x))
-    half_w = outer - adjoint(outer)
+    half_w = 0.5 * _momentum_map(x, times(x, r, t))
     pair = jnp.concatenate([x, r], axis=-1)
     identity = jnp.broadcast_to(eye_like(half_w), half_w.shape)
     moved = 2.0 * solve_accretive(identity - half_w, pair) - pair
@@ -163,31 +191,37 @@ def _cayley_dense(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
 
 
 def _cayley_low_rank(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
-    r"""Apply ``Cay(t W)`` to x and r through two p x p solves.
+    r"""Apply ``Cay(W)`` with ``W = v x^T - x v^T`` to x and r through two p x p solves.
 
-    With ``h = t / 2``, midpoints ``m = (I - h W)^{-1} [x, r]`` and ``W = r x^T - x r^T``, the coefficients ``a =
-    x^T m`` and ``b = r^T m`` solve
+    With midpoints ``m = (I - W / 2)^{-1} [x, r]`` the coefficients ``a = x^T m`` and ``b = v^T m`` solve
 
-        (I - h x^T r) a + h x^T x b = x^T [x, r],        -h r^T r a + (I + h r^T x) b = r^T [x, r],
+        (I - x^T v / 2) a + x^T x b / 2 = x^T [x, r],        -v^T v a / 2 + (I + v^T x / 2) b = v^T [x, r],
 
-    and ``Cay(t W) [x, r] = 2 m - [x, r]``. Eliminating a and writing ``b = l c`` with ``l = I - h x^T r`` leaves
+    and ``Cay(W) [x, r] = 2 m - [x, r]``. Eliminating a and writing ``b = l c`` with ``l = I - x^T v / 2`` leaves
     matrices whose symmetric part is at least the identity. The Gram blocks must be computed: replacing them by the
-    identities they satisfy in exact arithmetic leaves the manifold exponentially fast.
+    identities they satisfy in exact arithmetic leaves the manifold exponentially fast. Those of ``v = x k + r d`` come
+    from those of x and r.
     """
     p = x.shape[-1]
-    h = 0.5 * t
     pair = jnp.concatenate([x, r], axis=-1)
     xx, xr, rr = _grams(x, r, pair)
-    rx = adjoint(xr)
-    from_x, from_r = jnp.concatenate([xx, xr], axis=-1), jnp.concatenate([rx, rr], axis=-1)
+    if t.ndim == 0:
+        xv, rv, vv = t * xr, t * rr, t**2 * rr
+    else:
+        d = _diagonal_row(t)
+        k = t * xr - xr * d
+        xv, rv = xx @ k + xr * d, adjoint(xr) @ k + rr * d
+        vv = adjoint(k) @ xv + adjoint(d) * rv
+    from_x, from_v = jnp.concatenate([xx, xr], axis=-1), jnp.concatenate([adjoint(xv), adjoint(rv)], axis=-1)
     identity = jnp.broadcast_to(eye_like(xx), xx.shape)
-    lower = identity - h * xr
+    lower = identity - 0.5 * xv
     solved = solve_accretive(lower, from_x)
-    turned = h * (rr @ solved)
-    schur = identity + h * rx + h * turned[..., :p]
-    b = lower @ solve_accretive(schur @ lower, from_r + turned)
-    a = solved - h * (solved[..., :p] @ b)
-    moved = t * (pair @ jnp.concatenate([-b, a], axis=-2))
+    turned = 0.5 * (vv @ solved)
+    schur = identity + 0.5 * adjoint(xv) + 0.5 * turned[..., :p]
+    b = lower @ solve_accretive(schur @ lower, from_v + turned)
+    a = solved - 0.5 * (solved[..., :p] @ b)
+    of_x, of_r = (-b, t * a) if t.ndim == 0 else (k @ a - b, adjoint(d) * a)
+    moved = pair @ jnp.concatenate([of_x, of_r], axis=-2)
     return x + moved[..., :p], r + moved[..., p:]
 
 
@@ -212,16 +246,18 @@ def _gram(x: Array) -> Array:
 
 
 def _geodesic_low_rank(x: Array, r: Array, a: Array, t: Array) -> tuple[Array, Array]:
-    """Apply ``exp(t W)`` to x and r in an orthonormal basis ``[x, q]`` of their span, where W is skew and 2p x 2p."""
+    """Apply ``exp(W)`` to x and r in an orthonormal basis ``[x, q]`` of their span, where W is skew and 2p x 2p."""
     p = x.shape[-1]
     normal = r - x @ (adjoint(x) @ r)
     normal = normal - x @ (adjoint(x) @ normal)  # repeated: q must be orthogonal to x to rounding
     q, b = in_pieces(lambda m: tuple(jnp.linalg.qr(m)), normal)
     zero = jnp.zeros_like(a)
+    turning, leaving = t * a, (t if t.ndim == 0 else _diagonal_row(t)) * b
     generator = jnp.concatenate(
-        [jnp.concatenate([2.0 * a, -adjoint(b)], axis=-1), jnp.concatenate([b, zero], axis=-1)], axis=-2
+        [jnp.concatenate([2.0 * turning, -adjoint(leaving)], axis=-1), jnp.concatenate([leaving, zero], axis=-1)],
+        axis=-2,
     )
-    rotation = expm_skew(t * generator)
+    rotation = expm_skew(generator)
     identity = jnp.broadcast_to(eye_like(a), a.shape)
     coordinates = jnp.concatenate(
         [jnp.concatenate([identity, a], axis=-1), jnp.concatenate([zero, b], axis=-1)], axis=-2

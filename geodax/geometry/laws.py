@@ -91,11 +91,12 @@ def _check_shapes(manifold: AbstractManifold, x: Position) -> None:
         "nearest": (lambda: manifold.nearest(x), like),
         "renormalize": (lambda: manifold.renormalize(x), like),
         "residual": (lambda: manifold.residual(x), number),
-        "initial_scale": (
-            lambda: manifold.initial_scale(x),
+        "degrees_of_freedom": (
+            lambda: manifold.degrees_of_freedom(x),
             jax.tree.map(lambda s, a: s.astype(a.real.dtype), scale, x),
         ),
-        "scale_from_variance": (lambda: manifold.scale_from_variance(x, jax.tree.map(lambda a: a.real**2, x)), scale),
+        "squares": (lambda: manifold.squares(x, x), scale),
+        "scaled": (lambda: manifold.scaled(x, x, scale), like),
     }
     if not manifold.is_connected(x):
         expected |= {"reflect": (lambda: manifold.reflect(jax.random.key(0), x), like)}

@@ -2,9 +2,9 @@ r"""The interface of a parameter space for samplers, and Euclidean space.
 
 A *momentum* ``r`` at ``x`` is the ambient representative of a covector under the trace inner product, so a kick
 adds the projected gradient, whatever the metric is; schemes with another kick override ``gradient``. Free motion over a
-time ``t`` is ``flow``. ``t`` may differ between leaves: a tree like the position whose leaves are scalars or, on
-Euclidean leaves, arrays. In this way a diagonal preconditioner enters: with scales ``s``, kicks are multiplied by ``s``
-and the flow runs for ``s * step_size``.
+time ``t`` is ``flow``. ``t`` may differ between leaves, and between the components of one: a tree like the position
+whose leaves are scalars or arrays in the form of ``scales``. In this way a preconditioner enters: momenta are in units
+of scales ``s``, kicks are ``scaled`` by ``s``, and the flow runs for ``s * step_size``.
 
 Densities are with respect to the volume of the metric: on submanifolds with the metric of their space the uniform
 (Hausdorff) measure.
@@ -161,17 +161,25 @@ class AbstractManifold(eqx.Module):
     def reflect(self, key: PRNGKey, x: Position) -> Position:
         """Propose a random symmetric, volume preserving jump to the other component, if there is one."""
 
-    @abc.abstractmethod
-    def initial_scale(self, x: Position) -> PyTree:
-        """Return unit scales: a tree like ``x`` with a scalar or an array for each leaf."""
+    def degrees_of_freedom(self, x: Position) -> PyTree:
+        """Numbers of degrees of freedom that share a scale: a tree like ``x`` of arrays that add up to :meth:`dim`.
 
-    @abc.abstractmethod
-    def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
-        """Compute scales from the variances ``E|x - Ex|^2`` of the entries of a position shaped like ``x``.
-
-        The square root of the variance per degree of freedom, in the form of :meth:`initial_scale`; ones for a
-        momentum.
+        The form of the scales: one for each leaf, unless a manifold has more.
         """
+        size = sum(leaf.size for leaf in jax.tree.leaves(x)) or 1
+        return jax.tree.map(lambda leaf: jnp.asarray(self.dim(x) * leaf.size / size, leaf.real.dtype), x)
+
+    def initial_scale(self, x: Position) -> PyTree:
+        """Ones in the form of the scales."""
+        return jax.tree.map(jnp.ones_like, self.degrees_of_freedom(x))
+
+    def squares(self, x: Position, u: PyTree) -> PyTree:
+        """Sums of squares of the components of an ambient array at ``x``, in the form of the scales."""
+        return jax.tree.map(lambda leaf: jnp.sum(_tree.squared(leaf)), u)
+
+    def scaled(self, x: Position, u: PyTree, scale: PyTree) -> PyTree:
+        """Multiply the components of an ambient array at ``x`` by scales."""
+        return jax.tree.map(lambda leaf, s: s.astype(leaf.dtype) * leaf, u, scale)
 
     @abc.abstractmethod
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
@@ -246,12 +254,12 @@ class Euclidean(AbstractManifold):
     def reflect(self, key: PRNGKey, x: Position) -> Position:
         return x
 
-    def initial_scale(self, x: Position) -> PyTree:
-        return jax.tree.map(lambda leaf: jnp.ones(leaf.shape, jnp.finfo(leaf.dtype).dtype), x)
+    def degrees_of_freedom(self, x: Position) -> PyTree:
+        """A scale for each entry: of a complex one, for both parts."""
+        return jax.tree.map(lambda leaf: jnp.full(leaf.shape, 1 + jnp.iscomplexobj(leaf), leaf.real.dtype), x)
 
-    def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
-        """Standard deviations of the entries; for complex entries, of the real or imaginary part."""
-        return jax.tree.map(lambda leaf, v: jnp.sqrt(0.5 * v if jnp.iscomplexobj(leaf) else v), x, variance)
+    def squares(self, x: Position, u: PyTree) -> PyTree:
+        return jax.tree.map(_tree.squared, u)
 
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
         return float("inf")

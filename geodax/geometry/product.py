@@ -110,11 +110,14 @@ class Product(AbstractManifold):
             moved[i] = _tree.where(chosen == rank, reflected, part)
         return self._structure(x).unflatten(moved)
 
-    def initial_scale(self, x: Position) -> PyTree:
-        return self._map(lambda m, x: m.initial_scale(x), x)
+    def degrees_of_freedom(self, x: Position) -> PyTree:
+        return self._map(lambda m, x: m.degrees_of_freedom(x), x)
 
-    def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
-        return self._map(lambda m, x, v: m.scale_from_variance(x, v), x, variance)
+    def squares(self, x: Position, u: PyTree) -> PyTree:
+        return self._map(lambda m, x, u: m.squares(x, u), x, u)
+
+    def scaled(self, x: Position, u: PyTree, scale: PyTree) -> PyTree:
+        return self._map(lambda m, x, u, s: m.scaled(x, u, s), x, u, scale)
 
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
         bounds = [m.max_time(x, s) for m, _, x, s in self._parts(x, scale)]

@@ -98,12 +98,6 @@ class Sphere(AbstractManifold):
     def reflect(self, key: PRNGKey, x: Position) -> Position:
         return x
 
-    def initial_scale(self, x: Position) -> PyTree:
-        return jnp.ones((), x.dtype)
-
-    def scale_from_variance(self, x: Float[Array, "*batch n"], variance: Float[Array, "*batch n"]) -> PyTree:
-        return jnp.sqrt(jnp.sum(variance) / self.dim(x))
-
     def max_time(self, x: Float[Array, "*batch n"], scale: Scalar) -> float | Scalar:
         """A quarter of a circle for a momentum of length ``sqrt(n)``."""
         return 0.5 * math.pi / math.sqrt(x.shape[-1]) / scale

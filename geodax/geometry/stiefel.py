@@ -13,6 +13,15 @@ Their uniform measures agree up to a constant, so one density serves both. For c
 an entry of A is 1/4, not 1/2: combining the draw of one row with the energy of the other samples a wrong
 distribution with a good acceptance rate. In both metrics a kick adds the orthogonal projection of the gradient g.
 
+In the canonical metric a real matrix has a symmetric matrix of scales :math:`s` instead of one number. With the
+entrywise product and the diagonal :math:`D` of :math:`s`
+
+.. math::
+    \mathrm{scaled}(x A + x_\perp B,\; s) = x\, (s \circ A) + x_\perp B D,
+
+so each pair of columns, and each column with the complement, turns in a unit of its own. One number for all directions
+is too small for most of them where the columns are known with different precision, as those of spectral models are.
+
 The *literal* scheme is orthogonal HMC as published (Yanush and Kropotov 2019, equation 12), with the missing parts
 filled in the only way that works: momentum draw and energy of the embedded row, velocity and flow of the canonical row,
 and the kick :math:`g - x g^T x`. It is reversible, preserves volume and conserves :math:`|r|^2/2 - \log\pi` to second
@@ -26,13 +35,13 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Inexact
+from jaxtyping import Inexact
 
 from geodax import _checks, _tree
 from geodax._precision import with_full_precision
 from geodax._random import standard_normal
 from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
-from geodax.geometry.flows import AbstractFlow, Cayley, Geodesic, Polar
+from geodax.geometry.flows import AbstractFlow, Cayley, Geodesic, Polar, Scales, times
 from geodax.geometry.linalg import adjoint, eye_like, newton_schulz, polar_factor, qr_positive, skew, sym
 from geodax.geometry.manifolds import AbstractManifold, FlowProperties, Noise, require_alike, require_array
 
@@ -144,7 +153,7 @@ class Stiefel(AbstractManifold):
     ) -> Inexact[Array, "*batch n p"]:
         return r if self.metric == "embedded" else r + x @ (adjoint(x) @ r)
 
-    def flow(self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"], t: Scalar):
+    def flow(self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"], t: Scalar | Scales):
         """Free motion by the chosen flow; the polar one leaves a normal part in the momentum, which a kick removes."""
         return self.motion(x, r, jnp.asarray(t).astype(x.dtype), metric=self.metric)
 
@@ -211,15 +220,37 @@ class Stiefel(AbstractManifold):
         is_chosen = (jnp.arange(copies) == copy).reshape((*x.shape[:-2], 1, 1))
         return jnp.where(is_chosen, moved, x)
 
-    def initial_scale(self, x: Inexact[Array, "*batch n p"]) -> PyTree:
-        return jnp.ones((), x.real.dtype)
+    def degrees_of_freedom(self, x: Inexact[Array, "*batch n p"]) -> PyTree:
+        """A matrix in which a pair of columns stands twice, as a half; one number in other metrics."""
+        if not self._has_matrix_of_scales(x):
+            return super().degrees_of_freedom(x)
+        n, p = x.shape[-2:]
+        counts = jnp.where(jnp.eye(p, dtype=bool), float(n - p), 0.5).astype(x.dtype)
+        return jnp.broadcast_to(counts, (*x.shape[:-2], p, p))
 
-    def scale_from_variance(self, x: Inexact[Array, "*batch n p"], variance: Float[Array, "*batch n p"]) -> PyTree:
-        return jnp.sqrt(jnp.sum(variance) / (self.dim(x) or x.size))  # signs, real 1 x 1 matrices, have none
+    def squares(self, x: Inexact[Array, "*batch n p"], u: Inexact[Array, "*batch n p"]) -> PyTree:
+        if self.metric != "canonical":
+            return super().squares(x, u)
+        m = adjoint(x) @ u
+        if not self._has_matrix_of_scales(x):
+            return jnp.sum(_tree.squared(u)) - 0.5 * jnp.sum(_tree.squared(m))
+        columns = jnp.sum((u - x @ m) ** 2, axis=-2, keepdims=True)
+        return jnp.where(jnp.broadcast_to(jnp.eye(m.shape[-1], dtype=bool), m.shape), columns, 0.5 * sym(m**2))
 
-    def max_time(self, x: Inexact[Array, "*batch n p"], scale: Scalar) -> float | Scalar:
+    def scaled(self, x: Inexact[Array, "*batch n p"], u: Inexact[Array, "*batch n p"], scale: Scalar | Scales):
+        return times(x, u, scale.astype(x.dtype))
+
+    def max_time(self, x: Inexact[Array, "*batch n p"], scale: Scalar | Scales) -> float | Scalar:
         """A quarter of a circle for columns of momentum of length ``sqrt(n)``, ``sqrt(2n)`` for complex ones."""
-        return 0.5 * math.pi / math.sqrt((2 if jnp.iscomplexobj(x) else 1) * x.shape[-2]) / scale
+        n, p = x.shape[-2:]
+        if scale.ndim:
+            counts = jnp.where(jnp.eye(p, dtype=bool), float(n - p), 1.0).astype(scale.dtype)
+            squares = jnp.broadcast_to(counts, scale.shape) * scale**2
+            scale = jnp.sqrt(jnp.max(jnp.sum(squares, axis=-2)) / max(n - 1, 1))
+        return 0.5 * math.pi / math.sqrt((2 if jnp.iscomplexobj(x) else 1) * n) / scale
+
+    def _has_matrix_of_scales(self, x: Array) -> bool:
+        return self.metric == "canonical" and self.motion.takes_scales and not jnp.iscomplexobj(x)
 
     @property
     def properties(self) -> FlowProperties:

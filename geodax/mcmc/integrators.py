@@ -1,7 +1,8 @@
 r"""Leapfrog steps for Hamiltonian dynamics on any manifold.
 
-With scales :math:`s` (one for each Euclidean entry, one for each manifold leaf), momenta measured in units of
-them, and the manifold's ``gradient`` :math:`\hat\nabla` (the projected one, unless its scheme uses another),
+With scales :math:`s` (one for each Euclidean entry, and those of the manifold's ``scaled`` elsewhere), momenta measured
+in units of them, and the manifold's ``gradient`` :math:`\hat\nabla` (the projected one, unless its scheme uses
+another),
 
 .. math::
     r \leftarrow r + \tfrac{\varepsilon}{2} s\, \hat\nabla \log\pi(x), \qquad
@@ -79,17 +80,15 @@ def leapfrog(
     def step(state: IntegratorState, step_size: Scalar, mass: MassMatrix) -> IntegratorState:
         flat = euclidean_leaves(manifold, state.position, mass.scale)
         time = jax.tree.map(lambda s: s * step_size.astype(s.dtype), mass.scale)
-        half_kick = jax.tree.map(lambda t, g: (0.5 * t).astype(g.dtype), time, state.logdensity_grad)
+        half = _tree.scale(0.5, time)
 
-        def kicked(momentum: Momentum, gradient: PyTree) -> Momentum:
-            if not mass.correlation:
-                return _tree.add_scaled(momentum, half_kick, gradient)
-            return _tree.add(momentum, correlated(mass, _tree.multiply(half_kick, gradient), flat))
+        def kicked(position: Position, momentum: Momentum, gradient: PyTree) -> Momentum:
+            return _tree.add(momentum, correlated(mass, manifold.scaled(position, gradient, half), flat))
 
-        momentum = kicked(state.momentum, state.logdensity_grad)
+        momentum = kicked(state.position, state.momentum, state.logdensity_grad)
         position, moved = manifold.flow(state.position, correlated(mass, momentum, flat), time)
         logdensity, gradient = evaluate(position)
-        momentum = kicked(where_euclidean(mass, momentum, moved, flat), gradient)
+        momentum = kicked(position, where_euclidean(mass, momentum, moved, flat), gradient)
         return IntegratorState(position, momentum, logdensity, gradient)
 
     return step

@@ -68,7 +68,7 @@ class Isokinetic(AbstractManifold):
     dim, residual, is_flat, is_connected = map(_of_manifold, ("dim", "residual", "is_flat", "is_connected"))
     project, gradient, nearest, renormalize = map(_of_manifold, ("project", "gradient", "nearest", "renormalize"))
     noise, noise_capacity, random_point = map(_of_manifold, ("noise", "noise_capacity", "random_point"))
-    initial_scale, scale_from_variance = map(_of_manifold, ("initial_scale", "scale_from_variance"))
+    degrees_of_freedom, squares, scaled = map(_of_manifold, ("degrees_of_freedom", "squares", "scaled"))
     max_time, reflect = map(_of_manifold, ("max_time", "reflect"))
 
     def momentum(self, x: Position, z: PyTree) -> IsokineticMomentum:
@@ -90,8 +90,9 @@ class Isokinetic(AbstractManifold):
     def kinetic_energy(self, x: Position, r: IsokineticMomentum) -> Scalar:
         return r.work
 
-    def velocity(self, x: Position, r: IsokineticMomentum) -> PyTree:
-        return self.manifold.velocity(x, r.direction)
+    def velocity(self, x: Position, r: IsokineticMomentum | Momentum) -> PyTree:
+        """Of a momentum, or of a gradient."""
+        return self.manifold.velocity(x, r.direction if isinstance(r, IsokineticMomentum) else r)
 
     def flow(self, x: Position, r: IsokineticMomentum, t: PyTree) -> tuple[Position, IsokineticMomentum]:
         x, direction = self.manifold.flow(x, r.direction, t)
@@ -141,7 +142,7 @@ def isokinetic_leapfrog(evaluate: Callable[[Position], tuple[Scalar, PyTree]], m
         time = jax.tree.map(lambda s: s * step_size.astype(s.dtype), mass.scale)
 
         def kicked(x: Position, r: IsokineticMomentum, gradient: PyTree) -> IsokineticMomentum:
-            force = jax.tree.map(lambda t, g: (0.5 * t).astype(g.dtype) * g, time, gradient)
+            force = manifold.scaled(x, gradient, _tree.scale(0.5, time))
             return manifold.turn(x, r, correlated(mass, force, flat))
 
         momentum = kicked(state.position, state.momentum, state.logdensity_grad)

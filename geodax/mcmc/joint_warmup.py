@@ -55,7 +55,7 @@ from geodax.mcmc.step_size import (
     with_first_step_size,
 )
 from geodax.mcmc.trajectories import Integrator
-from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale, squared
+from geodax.mcmc.warmup import Window, add_draws, doubling_windows, empty_window, new_scale
 
 _MEMORY = 0.9  # decay of the moving averages per iteration
 _STANDSTILL = 0.6  # fraction of the target below which a chain's average acceptance rate marks it as the slowest
@@ -92,13 +92,13 @@ class JointWarmup(NamedTuple):
     """State of the warm-up, shared by all chains.
 
     Attributes:
-        variance: Sums over the current window.
+        window: Sums over the current window.
         rows: Some of its draws, for the correlations.
         length: The search for the length, empty for samplers without an adapted length.
     """
 
     dual_averaging: DualAveraging
-    variance: RunningVariance
+    window: Window
     rows: Rows | tuple[()]
     length: PyTree
     acceptance: Float[Array, " chain"]
@@ -142,7 +142,7 @@ def joint_adaptation(
         acceptance = jnp.ones_like(states.logdensity)
         rows = no_rows(first.correlation, int(is_slow.sum()) * len(acceptance))
         dual_averaging = restart(known_step_size("adapt", first), _BOLDNESS)
-        return JointWarmup(dual_averaging, empty_variance(first), rows, length, acceptance)
+        return JointWarmup(dual_averaging, empty_window(first, manifold), rows, length, acceptance)
 
     def come_near(rng_keys: Array, states):
         """Move the chains that start far out, each by a search of its own; the median of the step sizes found."""
@@ -166,11 +166,11 @@ def joint_adaptation(
         least = jnp.where(is_last_phase, 0.0, _STANDSTILL * target_acceptance_rate)
         error = target_acceptance_rate - _observed_acceptance(infos.acceptance_rate, acceptance, least)
         dual_averaging = observe(warmup.dual_averaging, error, longest)
-        variance = jax.lax.cond(
+        window = jax.lax.cond(
             jnp.asarray(is_slow)[step],
-            lambda v: accumulate_chains(v, states.position, states.logdensity_grad),
-            lambda v: v,
-            warmup.variance,
+            lambda w: add_draws(w, manifold, states.position, states.logdensity_grad),
+            lambda w: w,
+            warmup.window,
         )
         rows, num_rows = warmup.rows, None
         if isinstance(rows, Rows):
@@ -184,8 +184,8 @@ def joint_adaptation(
             length = _climb(length, states, tuned.step_size, step, is_last_phase)
 
         def end_window(operand):
-            step_size, old, _, variance, length = operand
-            mass = MassMatrix(new_scale(manifold, variance, old.scale), old.correlation)
+            step_size, old, _, window, length = operand
+            mass = MassMatrix(new_scale(manifold, window, old.scale), old.correlation)
             if num_rows is not None:
                 mass = estimate(rows, jnp.asarray(num_rows)[step], mass.scale, tuned.position, old.correlation, flat)
             step_size = jnp.where(step == 0, first_step, step_size)
@@ -195,13 +195,13 @@ def joint_adaptation(
                 zero = jnp.zeros_like(length.memory)
                 log_time = jnp.maximum(length.log_time - log_growth(old, mass, tuned.position, flat), jnp.log(found))
                 length = length._replace(log_time=log_time, distance=zero, spread=zero, memory=zero)
-            return found, mass, restart(found, _BOLDNESS), jax.tree.map(jnp.zeros_like, variance), length
+            return found, mass, restart(found, _BOLDNESS), _tree.zeros_like(window), length
 
-        step_size, mass, dual_averaging, variance, length = jax.lax.cond(
+        step_size, mass, dual_averaging, window, length = jax.lax.cond(
             jnp.asarray(is_restart)[step],
             end_window,
             lambda operand: operand,
-            (current_step(dual_averaging, longest), tuned.mass, dual_averaging, variance, length),
+            (current_step(dual_averaging, longest), tuned.mass, dual_averaging, window, length),
         )
         # sampling uses the averages
         is_last = (step == num_warmup - 1) & (dual_averaging.count > 0)
@@ -220,7 +220,7 @@ def joint_adaptation(
             scale=_repeat(mass.scale, states.scale),
             correlation=_repeat(mass.correlation, states.correlation),
         )
-        return JointWarmup(dual_averaging, variance, rows, length, acceptance), states
+        return JointWarmup(dual_averaging, window, rows, length, acceptance), states
 
     return Adaptation(init, update, with_first_step_size)
 
@@ -230,25 +230,6 @@ def _observed_acceptance(new: Array, average: Array, least: Scalar) -> Scalar:
     last = jnp.argmin(average)
     mean = jnp.mean(new)
     return jnp.where(average[last] < least, jnp.minimum(new[last], mean), mean)
-
-
-def accumulate_chains(variance: RunningVariance, positions: Position, gradients: PyTree) -> RunningVariance:
-    """Add the draws of all chains to the sums of a window (Chan, Golub and LeVeque 1983)."""
-    num_new = float(jax.tree.leaves(positions)[0].shape[0])
-    count = variance.count + num_new
-    means = jax.tree.map(lambda x: jnp.mean(x, axis=0), positions)
-    shifts = _tree.subtract(means, variance.mean)
-
-    def squares(old: Array, new: Array, mean: Array, shift: Array) -> Array:
-        within = jnp.sum(squared(new - mean[None]), axis=0)
-        return old + within + (num_new * variance.count / count).astype(old.dtype) * squared(shift)
-
-    return RunningVariance(
-        count,
-        jax.tree.map(lambda m, d: m + (num_new / count).astype(d.dtype) * d, variance.mean, shifts),
-        jax.tree.map(squares, variance.squares, positions, means, shifts),
-        jax.tree.map(lambda s, g: s + jnp.sum(squared(g), axis=0), variance.gradients, gradients),
-    )
 
 
 def _spread_out(num_chains: int, room: int) -> np.ndarray:

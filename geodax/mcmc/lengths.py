@@ -127,7 +127,7 @@ def _jump_moments(
 
     def offset(there: Position, here: Position) -> Array:
         difference = _tree.subtract(there, here)
-        in_scales = jax.tree.map(lambda d, s: d / s.astype(d.dtype), difference, mass.scale)
+        in_scales = manifold.scaled(end.position, difference, jax.tree.map(jnp.reciprocal, mass.scale))
         return _tree.flatten(correlated(mass, in_scales, flat, inverse=True), dtype)
 
     velocity = _tree.flatten(manifold.velocity(end.position, end.momentum), dtype)

@@ -36,7 +36,7 @@ from geodax.mcmc.kernels import check_arguments, check_density
 from geodax.mcmc.mass_matrix import Correlation, MassMatrix, initial_mass
 from geodax.mcmc.step_size import NO_STEP_SIZE, known_step_size, with_first_step_size
 from geodax.mcmc.trajectories import DIVERGENCE_THRESHOLD, Integrator
-from geodax.mcmc.warmup import RunningVariance, WarmupState, window_adaptation, window_schedule
+from geodax.mcmc.warmup import WarmupState, Window, moments, window_adaptation, window_schedule
 
 _POWER = 6.0  # of the step size to which squared energy errors grow
 _MEMORY = 149.0 / 151.0  # decay per iteration
@@ -287,7 +287,7 @@ def _adaptation(
         ratio = info.energy_change**2 / (manifold.dim(state.position) * energy_variance)
         errors = _observed(warmup.errors, ratio, state.step_size)
         found = errors.reference * (errors.total / errors.weight) ** (-1.0 / _POWER)
-        window = warmup.windows.variance
+        window = warmup.windows.window
         windows, state = inner.update(rng_key, warmup.windows, state, _Observation(jnp.exp(-ratio)), step)
         # at the end of a window the scales change, and the search for a step size may have moved the chain
         is_end_now = jnp.asarray(is_end)[step]
@@ -313,8 +313,12 @@ class _Observation(NamedTuple):
     acceptance_rate: Scalar
 
 
-def _size(manifold: AbstractManifold, window: RunningVariance, scale: PyTree) -> Scalar:
+def _size(manifold: AbstractManifold, window: Window, scale: PyTree) -> Scalar:
     """Root mean square over the dimensions of the deviations from the mean, in units of the scales."""
-    squares = jax.tree.map(lambda v, s: jnp.sum(v / s.astype(v.dtype) ** 2), window.squares, scale)
-    count = jnp.maximum(window.count - 1.0, 1.0)
-    return jnp.sqrt(_tree.total(jax.tree.leaves(squares)) / (count * manifold.dim(window.mean)))
+    squares = jax.tree.map(
+        lambda degrees, v, s: jnp.sum(degrees * v / s**2),
+        manifold.degrees_of_freedom(window.anchor),
+        moments(window, manifold)[0],
+        scale,
+    )
+    return jnp.sqrt(_tree.total(jax.tree.leaves(squares)) / manifold.dim(window.anchor))

@@ -3,12 +3,12 @@ r"""Warm-up of the exact samplers: step size by dual averaging, scales by expand
 Stan's schedule: a fast phase for the step size alone, windows of doubling length with draws that give the scales, a
 last fast phase. Step size: dual averaging of :math:`\log\varepsilon` towards the target acceptance rate (Nesterov
 2009; Hoffman and Gelman 2014, algorithm 6), restarted after each window from a heuristic search. Scales:
-standard deviations on Euclidean leaves. A manifold leaf has one number for all its directions. With :math:`v` the
-variance and :math:`g` the mean squared gradient, both per degree of freedom, it is
+standard deviations on Euclidean leaves. On a manifold leaf the directions with a scale in common have, with :math:`v`
+the variance and :math:`g` the mean squared gradient, both per degree of freedom,
 
 .. math:: s = \min\bigl(v^{1/2},\, (v / g)^{1/4}\bigr).
 
-If the leaf has a narrow normal distribution with variances :math:`v_i`, the second expression is the geometric mean of
+If they have narrow normal distributions with variances :math:`v_i`, the second expression is the geometric mean of
 the two lengths :math:`(\mathrm{mean}\, v_i)^{1/2}` and :math:`(\mathrm{mean}\, v_i^{-1})^{-1/2}` that bound a
 trajectory from above and a step from below. Of all scalings by one number it makes positions and gradients equally
 large, as they are for a standard normal. Chains around modes that differ by a symmetry inflate the variance, but not
@@ -47,11 +47,19 @@ from geodax.mcmc.step_size import (
 from geodax.mcmc.trajectories import Integrator
 
 
-class RunningVariance(NamedTuple):
-    """Welford's sums over one window, and the plain sums of the squared gradients."""
+class Window(NamedTuple):
+    """Sums over the draws of one window.
+
+    Attributes:
+        anchor: One of the draws.
+        shifts: Sum of the draws' differences from it.
+        squares: Sum of the squares of the components of the differences at the anchor, in the form of the scales.
+        gradients: Sum of those of the gradients' velocities, each at its draw.
+    """
 
     count: Scalar
-    mean: Position
+    anchor: Position
+    shifts: PyTree
     squares: PyTree
     gradients: PyTree
 
@@ -60,7 +68,7 @@ class WarmupState(NamedTuple):
     """State of the warm-up of one chain."""
 
     dual_averaging: DualAveraging
-    variance: RunningVariance
+    window: Window
     rows: Rows | tuple[()]
 
 
@@ -105,17 +113,15 @@ def window_adaptation(
 
     def init(state) -> WarmupState:
         rows = no_rows(state.correlation, int(is_slow.sum()))
-        return WarmupState(restart(known_step_size("adapt", state)), empty_variance(state), rows)
+        return WarmupState(restart(known_step_size("adapt", state)), empty_window(state, manifold), rows)
 
     def update(rng_key: PRNGKey, warmup: WarmupState, state, info, step: Array):
         longest = manifold.max_time(state.position, state.scale)
         flat = euclidean_leaves(manifold, state.position, state.scale)
         dual_averaging = observe(warmup.dual_averaging, target_acceptance_rate - info.acceptance_rate, longest)
-        variance = jax.lax.cond(
-            jnp.asarray(is_slow)[step],
-            lambda v: _accumulate(v, state.position, state.logdensity_grad),
-            lambda v: v,
-            warmup.variance,
+        draw = jax.tree.map(lambda x: x[None], (state.position, state.logdensity_grad))
+        window = jax.lax.cond(
+            jnp.asarray(is_slow)[step], lambda w: add_draws(w, manifold, *draw), lambda w: w, warmup.window
         )
         rows, num_rows = warmup.rows, None
         if isinstance(rows, Rows):
@@ -125,8 +131,8 @@ def window_adaptation(
         state = state._replace(step_size=current_step(dual_averaging, longest))
 
         def end_window(operand):
-            state, _, variance = operand
-            scale, correlation = new_scale(manifold, variance, state.scale), state.correlation
+            state, _, window = operand
+            scale, correlation = new_scale(manifold, window, state.scale), state.correlation
             if num_rows is not None:
                 num_kept = jnp.asarray(num_rows)[step]
                 scale, correlation = estimate(rows, num_kept, scale, state.position, correlation, flat)
@@ -135,64 +141,69 @@ def window_adaptation(
                 rng_key, integrator, manifold, point_of(state), mass, state.step_size, target_acceptance_rate
             )
             state = state._replace(**point._asdict(), **mass._asdict(), step_size=step_size)
-            return state, restart(step_size), jax.tree.map(jnp.zeros_like, variance)
+            return state, restart(step_size), _tree.zeros_like(window)
 
-        state, dual_averaging, variance = jax.lax.cond(
-            jnp.asarray(is_restart)[step], end_window, lambda operand: operand, (state, dual_averaging, variance)
+        state, dual_averaging, window = jax.lax.cond(
+            jnp.asarray(is_restart)[step], end_window, lambda operand: operand, (state, dual_averaging, window)
         )
         # sampling uses the averaged step size
         average = jnp.exp(dual_averaging.log_average)
         is_last = (step == num_warmup - 1) & (dual_averaging.count > 0)
         state = state._replace(step_size=jnp.where(is_last, average, state.step_size))
-        return WarmupState(dual_averaging, variance, rows), state
+        return WarmupState(dual_averaging, window, rows), state
 
     return Adaptation(init, update, with_first_step_size)
 
 
-def empty_variance(state) -> RunningVariance:
+def empty_window(state, manifold: AbstractManifold) -> Window:
     """Sums over no draws, with the shapes of a state."""
-    squares = jax.tree.map(lambda x: jnp.zeros(x.shape, x.real.dtype), state.position)
-    return RunningVariance(
-        jnp.zeros((), _tree.real_dtype(state.position)), _tree.zeros_like(state.position), squares, squares
-    )
+    like, squares = state.position, _tree.zeros_like(manifold.degrees_of_freedom(state.position))
+    return Window(jnp.zeros((), _tree.real_dtype(like)), like, _tree.zeros_like(like), squares, squares)
 
 
-def squared(x: Array) -> Array:
-    """Squared moduli."""
-    return (x * jnp.conj(x)).real
+def add_draws(window: Window, manifold: AbstractManifold, positions: Position, gradients: PyTree) -> Window:
+    """Add draws along a leading axis; the first of a window is its anchor."""
+    count = window.count + float(jax.tree.leaves(positions)[0].shape[0])
+    first = jax.tree.map(lambda x: x[0], positions)
+    anchor = _tree.where(window.count == 0, first, window.anchor)
+
+    def parts(position: Position, gradient: PyTree) -> tuple[PyTree, ...]:
+        shift = _tree.subtract(position, anchor)
+        velocity = manifold.velocity(position, gradient)
+        return shift, manifold.squares(anchor, shift), manifold.squares(position, velocity)
+
+    new = jax.tree.map(lambda x: jnp.sum(x, axis=0), jax.vmap(parts)(positions, gradients))
+    return Window(count, anchor, *_tree.add(tuple(window[2:]), new))
 
 
-def _accumulate(variance: RunningVariance, position: Position, gradient: PyTree) -> RunningVariance:
-    count = variance.count + 1.0
-    before = _tree.subtract(position, variance.mean)
-    mean = jax.tree.map(lambda m, d: m + d / count.astype(d.dtype), variance.mean, before)
-    after = _tree.subtract(position, mean)
-    squares = jax.tree.map(lambda s, d, e: s + (d * jnp.conj(e)).real, variance.squares, before, after)
-    gradients = jax.tree.map(lambda s, g: s + squared(g), variance.gradients, gradient)
-    return RunningVariance(count, mean, squares, gradients)
+def moments(window: Window, manifold: AbstractManifold) -> tuple[PyTree, PyTree]:
+    """Variances and mean squared gradients, both per degree of freedom and in the form of the scales."""
+    count = jnp.maximum(window.count, 1.0)
+    mean = jax.tree.map(lambda total: total / count.astype(total.dtype), window.shifts)
+    shifted = manifold.squares(window.anchor, mean)
+    degrees = jax.tree.map(lambda d: jnp.maximum(d, 0.5), manifold.degrees_of_freedom(window.anchor))
+
+    def variance(total: Array, of_mean: Array, degrees: Array) -> Array:
+        deviations = jnp.maximum(total - count.astype(total.dtype) * of_mean, 0.0)
+        return deviations / (jnp.maximum(count - 1.0, 1.0).astype(total.dtype) * degrees)
+
+    steepness = jax.tree.map(lambda total, d: total / (count.astype(total.dtype) * d), window.gradients, degrees)
+    return jax.tree.map(variance, window.squares, shifted, degrees), steepness
 
 
-def new_scale(manifold: AbstractManifold, variance: RunningVariance, old: PyTree) -> PyTree:
+def new_scale(manifold: AbstractManifold, window: Window, old: PyTree) -> PyTree:
     """Compute scales from a window, shrunk slightly towards the old ones on the log scale.
 
-    They are standard deviations where every entry has its own scale, the module's s where a leaf shares one.
+    They are standard deviations where every Euclidean entry has its own scale, elsewhere the module's s.
     """
-    count = variance.count
-    entries = jax.tree.map(lambda s: s / jnp.maximum(count - 1.0, 1.0).astype(s.dtype), variance.squares)
-    squares = jax.tree.map(lambda s: s / jnp.maximum(count, 1.0).astype(s.dtype), variance.gradients)
-    weight = count / (count + 5.0)
+    weight = window.count / (window.count + 5.0)
 
-    def choose(entry: Array, spread: Array, steepness: Array) -> Array:
-        if spread.shape == entry.shape:
-            return spread
-        return jnp.minimum(spread, jnp.sqrt(spread / steepness))
-
-    def shrink(new: Array, before: Array) -> Array:
-        ratio = new / before
+    def scale(variance: Array, steepness: Array, is_entry: bool, before: Array) -> Array:
+        spread = jnp.sqrt(variance)
+        ratio = (spread if is_entry else jnp.minimum(spread, (variance / steepness) ** 0.25)) / before
         has_moved = (ratio > 0) & jnp.isfinite(ratio)
         safe = jnp.where(has_moved, ratio, jnp.ones_like(ratio))
         return before * safe ** weight.astype(safe.dtype)
 
-    spreads, steepnesses = (manifold.scale_from_variance(variance.mean, v) for v in (entries, squares))
-    chosen = jax.tree.map(choose, entries, spreads, steepnesses)
-    return jax.tree.map(shrink, chosen, old)
+    is_entry = euclidean_leaves(manifold, window.anchor, old)
+    return jax.tree.map(scale, *moments(window, manifold), is_entry, old)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import geodax as gx
-from geodax.geometry.manifolds import FlowProperties
+from geodax.geometry.manifolds import AbstractManifold, FlowProperties
 from tests.suites.cases import named_case
 
 
@@ -84,11 +84,7 @@ class Positive(gx.Euclidean):
     def dim(self, x):
         return len(x) * (len(x) + 1) // 2
 
-    def initial_scale(self, x):
-        return jnp.ones((), x.dtype)
-
-    def scale_from_variance(self, x, variance):
-        return jnp.sqrt(jnp.sum(variance) / self.dim(x))
+    degrees_of_freedom, squares = AbstractManifold.degrees_of_freedom, AbstractManifold.squares  # one scale
 
 
 def moved(self, x, r, t):
@@ -119,8 +115,9 @@ FAULTS = {
 WRONG_TYPES = {
     "flow: expected .*found .*1, 2, 2": {"flow": lambda self, x, r, t: (x[None], r)},
     r"residual: expected float64\[\], found the number 0.0": {"residual": lambda self, x: 0.0},
-    "initial_scale: expected .*found the number 1.0": {"initial_scale": lambda self, x: 1.0},
-    "scale_from_variance: expected": {"scale_from_variance": lambda self, x, variance: variance},
+    "degrees_of_freedom: expected .*found the number 3.0": {"degrees_of_freedom": lambda self, x: 3.0},
+    "squares: expected": {"squares": lambda self, x, u: u},
+    "scaled: expected": {"scaled": lambda self, x, u, scale: scale},
     "properties: expected FlowProperties, found None": {"properties": property(lambda self: None)},
     "is_flat: expected a bool": {"is_flat": lambda self, x: jnp.asarray(False)},
 }

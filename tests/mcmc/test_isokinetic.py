@@ -10,7 +10,7 @@ import scipy.linalg
 import geodax as gx
 from geodax import _tree
 from geodax.mcmc import integrators, isokinetic
-from geodax.mcmc.mass_matrix import Correlation, MassMatrix
+from geodax.mcmc.mass_matrix import Correlation, MassMatrix, euclidean_leaves
 from tests.suites.test_integrators import check_order, compiled, coupled
 
 STEP = 0.7
@@ -38,8 +38,9 @@ def units_of(manifold, like) -> MassMatrix:
     scale = jax.tree.map(
         lambda s: s * 0.8 + 0.1 * jnp.arange(float(s.size)).reshape(s.shape), manifold.initial_scale(like)
     )
-    pairs = zip(jax.tree.leaves(like), jax.tree.leaves(scale), strict=True)
-    size = sum(x.size for x, s in pairs if x.shape == s.shape)
+    scale = jax.tree.map(lambda s: 0.5 * (s + s.T), scale)  # a frame's matrix is symmetric
+    is_entry = jax.tree.leaves(euclidean_leaves(manifold, like, scale))
+    size = sum(x.size for x, entry in zip(jax.tree.leaves(like), is_entry, strict=True) if entry)
     if not size:
         return MassMatrix(scale)
     vector = jnp.cos(jnp.arange(1.0, size + 1.0))[:, None]

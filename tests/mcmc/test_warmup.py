@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 from scipy.special import ive
 
 import geodax as gx
 from geodax.diagnostics.convergence import ess
-from geodax.mcmc.warmup import _accumulate, empty_variance, window_schedule
+from geodax.mcmc.warmup import add_draws, empty_window, moments, new_scale, window_schedule
 from tests.marks import slow
 
 
@@ -66,24 +67,60 @@ def test_twenty_iterations_find_a_step_size(key):
     assert acceptance.min() > 0.3
 
 
-def test_sums_of_a_window(key):
-    check_sums_of_a_window(key)
+def test_moments_of_a_window(key):
+    check_moments_of_a_window(key)
 
 
-def check_sums_of_a_window(key) -> None:
-    """Mean, squared deviations and squared gradients of all draws of a window, far from zero, complex ones too."""
-    draws = 30.0 + jax.random.normal(key, (7, 4))
+def check_moments_of_a_window(key) -> None:
+    """Variances and squared gradients of all draws of a window, whatever the iteration and chain, far from zero."""
+    draws = 30.0 + jax.random.normal(key, (7, 5, 4))
     draws = {"real": draws, "complex": jax.lax.complex(draws, 2.0 * draws[::-1])}
-    first = jax.tree.map(lambda x: x[0], draws)
-    variance = empty_variance(gx.hmc(lambda x: 0.0 * jnp.sum(x["real"])).init(first))
+    manifold = gx.Euclidean()
+    state = gx.hmc(lambda x: 0.0 * jnp.sum(x["real"])).init(jax.tree.map(lambda x: x[0, 0], draws))
+    window = empty_window(state, manifold)
     for i in range(7):
         now = jax.tree.map(lambda x: x[i], draws)  # noqa: B023
-        variance = _accumulate(variance, now, jax.tree.map(lambda x: x - 29.0, now))
-    assert float(variance.count) == 7
-    for name, values in draws.items():
-        np.testing.assert_allclose(variance.mean[name], values.mean(axis=0), rtol=1e-12)
-        np.testing.assert_allclose(variance.squares[name], 7 * np.asarray(values).var(axis=0), rtol=1e-10)
-        np.testing.assert_allclose(variance.gradients[name], (np.abs(values - 29.0) ** 2).sum(axis=0), rtol=1e-12)
+        window = add_draws(window, manifold, now, jax.tree.map(lambda x: x - 29.0, now))
+    assert float(window.count) == 35
+    spread = {}
+    for name, parts in {"real": 1, "complex": 2}.items():
+        values = np.asarray(draws[name]).reshape(35, 4)
+        variance, steepness = (moment[name] for moment in moments(window, manifold))
+        np.testing.assert_allclose(variance, values.var(axis=0, ddof=1) / parts, rtol=1e-10)
+        np.testing.assert_allclose(steepness, (np.abs(values - 29.0) ** 2).mean(axis=0) / parts, rtol=1e-12)
+        spread[name] = values.std(axis=0, ddof=1) / np.sqrt(parts)
+    scale = new_scale(manifold, window, state.scale)
+    for name, expected in spread.items():
+        np.testing.assert_allclose(scale[name], expected ** (35 / 40), rtol=1e-10)
+
+
+def turned(frame: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """A frame turned by angles in the planes of its columns, and of a column and a direction outside."""
+    n, p = frame.shape
+    basis = np.linalg.qr(np.concatenate([frame, np.eye(n)], axis=1))[0]
+    basis[:, :p] = frame
+    generator = np.zeros((n, n))
+    rows, columns = [i for i, _ in PLANES], [j for _, j in PLANES]
+    generator[rows, columns], generator[columns, rows] = -angles, angles
+    return basis @ scipy.linalg.expm(generator)[:, :p]
+
+
+PLANES = [(0, 1), (0, 2), (1, 2), *((j, k) for j in range(3) for k in range(3, 6))]
+
+
+def test_a_frame_has_a_scale_for_each_pair_of_columns(key):
+    """Catches scales of another pair, and of a column that count the turns within the frame or too few directions."""
+    angles = 1e-3 * np.array([1.0, 3.0, 0.3, *np.repeat([2.0, 0.5, 5.0], 3)])
+    frame = np.asarray(gx.Stiefel().random_point(key, jnp.zeros((6, 3))))
+    draws = np.random.default_rng(0).normal(size=(4000, len(angles))) * angles
+    draws = jnp.asarray(np.stack([turned(frame, draw) for draw in draws]))
+    manifold = gx.Stiefel()
+    state = gx.hmc(jnp.sum, manifold=manifold).init(draws[0])
+    window = add_draws(empty_window(state, manifold), manifold, draws, jnp.zeros_like(draws))
+    variance, _ = moments(window, manifold)
+    expected = np.diag([2.0, 0.5, 5.0])
+    expected[[0, 0, 1], [1, 2, 2]] = expected[[1, 2, 2], [0, 0, 1]] = 1.0, 3.0, 0.3
+    np.testing.assert_allclose(np.sqrt(variance), 1e-3 * expected, rtol=0.05)
 
 
 def tune(key, density, position, *, num_warmup=1000, num_samples=400, num_chains=4, **settings):
@@ -168,9 +205,10 @@ class TestTarget:
         assert np.ptp(np.asarray(state.step_size)) > 0
 
     @pytest.mark.thorough
-    def test_a_product_of_stiefel_and_euclidean(self, key):
+    @pytest.mark.parametrize(("metric", "shape"), [("embedded", ()), ("canonical", (2, 2))])
+    def test_a_product_of_stiefel_and_euclidean(self, key, metric, shape):
         """Catches scales that are mixed up between leaves, and a leaf that is tuned although it is curved."""
-        stiefel = gx.Stiefel()
+        stiefel = gx.Stiefel(metric=metric)
         strength = jnp.diag(jnp.array([60.0, 30.0])) @ jnp.eye(2, 5)
 
         def density(x):
@@ -183,15 +221,20 @@ class TestTarget:
 
         manifold = gx.Product({"w": stiefel})
         state, positions, info = tune(key, density, start, manifold=manifold, num_chains=16)
-        assert state.scale["w"].shape == (16,)
+        assert state.scale["w"].shape == (16, *shape)
         np.testing.assert_allclose(state.scale["small"] / 0.01, 1.0, atol=0.2)
         np.testing.assert_allclose(np.asarray(state.scale["large"]) / [50.0, 100.0], 1.0, atol=0.2)
-        # one number for the matrix: from its variance and its squared gradient a degree of freedom, 7 of them
-        w = positions["w"].reshape(-1, 5, 2)
-        variance = np.asarray(w).var(axis=0).sum() / 7
-        gradient = jax.vmap(lambda x: stiefel.gradient(x, strength.T))(w)
-        square = (np.asarray(gradient) ** 2).sum((1, 2)).mean() / 7
-        np.testing.assert_allclose(np.asarray(state.scale["w"]), (variance / square) ** 0.25, rtol=0.2)
+        w = jnp.asarray(positions["w"].reshape(-1, 5, 2))
+        if (
+            metric == "embedded"
+        ):  # one number: from its variance and its squared gradient a degree of freedom, 7 of them
+            variance = np.asarray(w).var(axis=0).sum() / 7
+            gradient = jax.vmap(lambda x: stiefel.gradient(x, strength.T))(w)
+            square = (np.asarray(gradient) ** 2).sum((1, 2)).mean() / 7
+            expected = (variance / square) ** 0.25
+        else:  # near the mode a normal distribution: the precision of a turn of two columns is the sum
+            expected = 1 / np.sqrt([[60.0, 90.0], [90.0, 30.0]])
+        np.testing.assert_allclose(np.asarray(state.scale["w"]), np.broadcast_to(expected, (16, *shape)), rtol=0.2)
         assert abs(float(info.acceptance_rate.mean()) - 0.8) < 0.1
 
     @pytest.mark.thorough
