@@ -1,6 +1,7 @@
 r"""Does a mass matrix in the tangent space of a Stiefel leaf pay? Gradients per effective draw; float64.
 
-A leaf on the manifold has one scale. Here the frame has coordinates in a fixed frame instead, the Cayley chart around a first estimate M,
+A frame on the manifold has a scale for each pair of columns and for each column with the complement ("one scale": a single number instead).
+Here its entries also have coordinates in a fixed frame, the Cayley chart around a first estimate M,
 
     X = G (I + W)(I - W)^{-1} I_{n,p},    W = [[A, -B^T], [B, 0]],    z = (A below the diagonal, B),    G = (M, any complement),
 
@@ -30,7 +31,7 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +43,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 import geodax as gx
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.diagnostics.convergence import ess, rhat
+from geodax.geometry.flows import Cayley
 from geodax.geometry.transforms import CayleyChart, unconstrain
 from geodax.models.eigenmodel import density as eigenmodel
 from geodax.models.eigenmodel.modes import find_modes, starting_point
@@ -52,8 +54,17 @@ jax.config.update("jax_enable_x64", True)
 
 RESULTS = Path(__file__).parent / "results" / "tangent_preconditioning.json"
 SIZES = {"nuts": (4, 1000), "hmc": (32, 300)}  # chains, iterations of warm-up and of sampling
+
+
+class OneScale(Cayley):
+    """The Cayley flow with one number for all directions."""
+
+    takes_scales: ClassVar[bool] = False
+
+
 MANIFOLDS = {
     "canonical": gx.Stiefel(),
+    "one scale": gx.Stiefel(flow=OneScale()),
     "embedded, geodesic": gx.Stiefel(metric="embedded", flow="geodesic"),
 }
 MATRICES = ("diagonal", "low_rank", "dense")

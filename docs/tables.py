@@ -574,7 +574,7 @@ def time_to_answer(facts: dict) -> list[str]:
 def tangent_preconditioning(facts: dict) -> list[str]:
     """Gradients of both samplers on the manifold and in the chart; bold where a mean is off, a dagger where R-hat is."""
     columns = list(dict.fromkeys((row["sampler"], row["way"]) for row in facts["rows"]))
-    ways = ["canonical", "embedded, geodesic"]
+    ways = ["one scale", "canonical", "embedded, geodesic"]
     ways += [f"{kind}{signs}" for kind in ("diagonal", "low_rank", "dense") for signs in ("", ", signs")]
     columns.sort(key=lambda column: (column[0] != "nuts", ways.index(column[1])))
     found = {(row["target"], row["sampler"], row["way"]): row for row in facts["rows"]}

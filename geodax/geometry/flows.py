@@ -210,7 +210,8 @@ def _cayley_low_rank(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
     else:
         d = _diagonal_row(t)
         k = t * xr - xr * d
-        xv, rv = xx @ k + xr * d, adjoint(xr) @ k + rr * d
+        of_k = jnp.concatenate([xx, adjoint(xr)], axis=-2) @ k
+        xv, rv = of_k[..., :p, :] + xr * d, of_k[..., p:, :] + rr * d
         vv = adjoint(k) @ xv + adjoint(d) * rv
     from_x, from_v = jnp.concatenate([xx, xr], axis=-1), jnp.concatenate([adjoint(xv), adjoint(rv)], axis=-1)
     identity = jnp.broadcast_to(eye_like(xx), xx.shape)

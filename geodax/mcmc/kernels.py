@@ -44,8 +44,9 @@ class HMCState(NamedTuple):
         logdensity: Its log density.
         logdensity_grad: Its tangent gradient, from the manifold's ``gradient``.
         step_size: Leapfrog step size in units of the scales; ``()`` before the warm-up that finds it.
-        scale: Current estimates of the posterior standard deviations: a tree like the position with one array for
-            each Euclidean leaf and one scalar for each manifold leaf (the inverse mass matrix is its square).
+        scale: Current estimates of the posterior standard deviations (the inverse mass matrix is their square): a tree
+            like the position with an array of its shape for each Euclidean leaf, a ``p x p`` matrix for each frame
+            (:mod:`geodax.geometry.stiefel`) and one scalar for each other manifold leaf.
         length: State of an adapted trajectory length (:class:`~geodax.mcmc.lengths.AdaptedLength`); empty for the
             other samplers.
         correlation: Correlations of the Euclidean entries (:class:`~geodax.mcmc.mass_matrix.Correlation`); empty for a

@@ -7,8 +7,8 @@ With scales :math:`s` and an orthonormal :math:`V`, the inverse mass matrix of t
 
 where :math:`C`, its inverse and the identity apply in :math:`O(dk)` for :math:`V` of :math:`k` columns. Momenta are
 standard normal in units of it: a leapfrog step adds :math:`\varepsilon\, s \circ C r` to the position and
-:math:`\tfrac{\varepsilon}{2}\, C (s \circ \nabla \log\pi)` to the momentum. A leaf on another manifold keeps its one
-scale.
+:math:`\tfrac{\varepsilon}{2}\, C (s \circ \nabla \log\pi)` to the momentum. A leaf on another manifold keeps its
+scales.
 
 Let :math:`X` be the covariance of the draws of a window in units of the scales, and :math:`G` that of the gradients.
 Then :math:`\Lambda = C^2` solves :math:`\Lambda G \Lambda = X`: it is the geometric mean of :math:`X` and

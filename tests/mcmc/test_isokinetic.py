@@ -19,6 +19,8 @@ CASES = {
     "euclidean": (gx.Euclidean(), (4,)),
     "sphere": (gx.Sphere(), (4,)),
     "canonical": (gx.Stiefel(), (5, 2)),
+    "dense": (gx.Stiefel(), (4, 2)),
+    "canonical geodesic": (gx.Stiefel(flow="geodesic"), (5, 2)),
     "square": (gx.Stiefel(flow="geodesic"), (3, 3)),
     "embedded": (gx.Stiefel(metric="embedded"), (4, 2)),
     "geodesic": (GEODESIC, (4, 2)),
