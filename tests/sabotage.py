@@ -33,7 +33,15 @@ from geodax.vi.flows import Flowed, PlanarFlow
 from tests.geometry import test_manifolds
 from tests.geometry.transforms import test_givens, test_transforms
 from tests.interop import test_numpyro_sites
-from tests.mcmc import test_isokinetic, test_joint_warmup, test_kernels, test_mass_matrix, test_mclmc, test_warmup
+from tests.mcmc import (
+    test_frame_scales,
+    test_isokinetic,
+    test_joint_warmup,
+    test_kernels,
+    test_mass_matrix,
+    test_mclmc,
+    test_warmup,
+)
 from tests.nn import test_hadamard_layers, test_variational_layers
 from tests.sgmcmc import test_metric_formulas, test_scalings, test_sghmc
 from tests.suites import (
@@ -65,12 +73,9 @@ def full_first_kick(patch):
         step = original(evaluate, manifold)
 
         def kicked(state, step_size, mass):
-            kick = jax.tree.map(lambda s, g: (0.5 * s * step_size).astype(g.dtype), mass.scale, state.logdensity_grad)
-            return step(
-                state._replace(momentum=_tree.add_scaled(state.momentum, kick, state.logdensity_grad)),
-                step_size,
-                mass,
-            )
+            half = jax.tree.map(lambda s: 0.5 * s * step_size.astype(s.dtype), mass.scale)
+            kick = manifold.scaled(state.position, state.logdensity_grad, half)
+            return step(state._replace(momentum=_tree.add(state.momentum, kick)), step_size, mass)
 
         return kicked
 
@@ -136,12 +141,22 @@ def freedom_of_real_frames(patch):
 
 
 def scales_of_pairs_as_of_columns(patch):
-    def times(x, u, scale):
+    def scaled(x, u, scale):
         row = jnp.diagonal(scale, axis1=-2, axis2=-1)[..., None, :] if scale.ndim else scale
         return row * u
 
-    patch.setattr(flows, "times", times)
-    patch.setattr(stiefel, "times", times)
+    patch.setattr(flows, "scaled", scaled)
+    patch.setattr(stiefel, "scaled", scaled)
+
+
+def momentum_of_the_other_scales(patch):
+    """It turns by the momentum itself, not by the velocity that moves the frame."""
+    original = flows._cayley_low_rank
+
+    def cayley(x, r, t):
+        return original(x, r, t)[0], original(x, r, jnp.mean(t))[1]
+
+    patch.setattr(flows, "_cayley_low_rank", cayley)
 
 
 def loosest_bound_of_a_product(patch):
@@ -196,7 +211,7 @@ def gram_blocks_replaced_by_identities(patch):
     """The 2p x 2p solve of the literature, with x^T x = I and x^T r = A put in by hand."""
 
     def cayley(x, r, t):
-        p = x.shape[-1]
+        p, t = x.shape[-1], t.ravel()[0]  # all scales are equal
         a, s, identity = adjoint(x) @ r, adjoint(r) @ r, jnp.eye(p, dtype=x.dtype)
         vu = jnp.block([[a, identity], [-s, a]])
         vy = jnp.block([[identity, a], [a, -s]])
@@ -903,6 +918,12 @@ ROWS = [
         freedom_of_real_frames,
         of_case(test_manifolds.check_squares_of_a_momentum, "product-complex"),
     ),
+    Row("scales of pairs as of columns", scales_of_pairs_as_of_columns, test_frame_scales.check_scaled_parts),
+    Row(
+        "momentum of the other scales",
+        momentum_of_the_other_scales,
+        lambda key: test_frame_scales.check_distribution("hmc", "cayley", (5, 2), key),
+    ),
     Row("loosest bound of a product", loosest_bound_of_a_product, lambda key: test_manifolds.check_strictest_part("b")),
     Row("QR without signs: moments", qr_without_signs, haar((3, 2))),
     Row("QR without signs: determinant", qr_without_signs, haar((3, 3))),
@@ -947,7 +968,7 @@ ROWS = [
     Row(
         "turning judged by the first point only",
         turning_within_looks_at_the_first_point_only,
-        target("nuts", "canonical", "cayley", "bingham-3x2"),
+        target("nuts", "canonical", "cayley", "langevin-3x2"),
     ),
     Row(
         "turning of the whole judged by one end",

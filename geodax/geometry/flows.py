@@ -110,7 +110,7 @@ class Geodesic(AbstractFlow):
         n, p = x.shape[-2:]
         a = skew(adjoint(x) @ r)
         if n <= 2 * p:
-            left = expm_skew(_momentum_map(x, times(x, r, t)))
+            left = expm_skew(_momentum_map(x, scaled(x, r, t)))
             moved = (left @ x, left @ r)
         else:
             moved = _geodesic_low_rank(x, r, a, t)
@@ -164,7 +164,7 @@ class Polar(AbstractFlow):
         return ambient + normal, r + turned
 
 
-def times(x: Matrices, u: Matrices, scale: Times) -> Matrices:
+def scaled(x: Matrices, u: Matrices, scale: Times) -> Matrices:
     """Multiply an ambient matrix at ``x`` by one number, or its components by a matrix of scales."""
     if scale.ndim == 0:
         return scale * u
@@ -182,7 +182,7 @@ def _momentum_map(x: Array, v: Array) -> Array:
 
 
 def _cayley_dense(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
-    half_w = 0.5 * _momentum_map(x, times(x, r, t))
+    half_w = 0.5 * _momentum_map(x, scaled(x, r, t))
     pair = jnp.concatenate([x, r], axis=-1)
     identity = jnp.broadcast_to(eye_like(half_w), half_w.shape)
     moved = 2.0 * solve_accretive(identity - half_w, pair) - pair

@@ -41,7 +41,7 @@ from geodax import _checks, _tree
 from geodax._precision import with_full_precision
 from geodax._random import standard_normal
 from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
-from geodax.geometry.flows import AbstractFlow, Cayley, Geodesic, Polar, Scales, times
+from geodax.geometry.flows import AbstractFlow, Cayley, Geodesic, Polar, Scales, scaled
 from geodax.geometry.linalg import adjoint, eye_like, newton_schulz, polar_factor, qr_positive, skew, sym
 from geodax.geometry.manifolds import AbstractManifold, FlowProperties, Noise, require_alike, require_array
 
@@ -238,7 +238,7 @@ class Stiefel(AbstractManifold):
         return jnp.where(jnp.broadcast_to(jnp.eye(m.shape[-1], dtype=bool), m.shape), columns, 0.5 * sym(m**2))
 
     def scaled(self, x: Inexact[Array, "*batch n p"], u: Inexact[Array, "*batch n p"], scale: Scalar | Scales):
-        return times(x, u, scale.astype(x.dtype))
+        return scaled(x, u, scale.astype(x.dtype))
 
     def max_time(self, x: Inexact[Array, "*batch n p"], scale: Scalar | Scales) -> float | Scalar:
         """A quarter of a circle for columns of momentum of length ``sqrt(n)``, ``sqrt(2n)`` for complex ones."""

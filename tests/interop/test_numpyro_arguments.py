@@ -54,6 +54,7 @@ def test_other_data_and_seeds_compile_nothing(compilations):
     for seed in (1, 2):
         compilations.clear()
         x, y, groups = data()
+        y = 5.0 * y  # so that the upper half of the range of `top` is drawn
         tree = gxn.sample(regression, model_args=(x, y, groups), rng_key=seed, **options)
         assert not compilations
         posterior = tree["posterior"]

@@ -75,7 +75,11 @@ def test_equal_scales_are_one_number(name, flow, key):
 
 
 def test_scaled_multiplies_parts(key):
-    """Catches a scale for another pair: turns of two columns and moves of one out of the span, one by one."""
+    check_scaled_parts(key)
+
+
+def check_scaled_parts(key) -> None:
+    """Turns of two columns and moves of one out of the span, one by one."""
     x, _ = start(gx.Stiefel(), (6, 3), key)
     s, outside = scales((6, 3)), jnp.asarray(scipy.linalg.null_space(np.asarray(x).T))
     for i, j in [(0, 1), (0, 2), (1, 2)]:
