@@ -17,7 +17,7 @@ class PCAOptions:
         num_warmup: Number of warm-up iterations.
         num_samples: Number of stored draws per chain.
         num_chains: Number of chains.
-        target_acceptance_rate: Target of the warm-up.
+        target_acceptance_rate: Acceptance rate targeted by warm-up; at 0.7 nearly equal eigenvalues give divergences.
         mean_prior_scale: Prior standard deviation of the mean, in standardised units.
         scale_prior_scale: Scale of the half-normal prior of the scales, in standardised units over sqrt(n).
         noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
@@ -30,7 +30,7 @@ class PCAOptions:
     num_warmup: int = 1000
     num_samples: int = 1000
     num_chains: int = 4
-    target_acceptance_rate: float = 0.7
+    target_acceptance_rate: float = 0.9
     mean_prior_scale: float = 1.0
     scale_prior_scale: float = 1.0
     noise_prior_scale: float = 1.0
